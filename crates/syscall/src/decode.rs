@@ -331,6 +331,19 @@ mod tests {
             (LinuxCall::Ftruncate, [4, 99, 0, 0, 0, 0], MemoryRequest::Ftruncate { fd: 4, size: 99 }),
             (LinuxCall::Fallocate, [4, 1, 8, 9, 0, 0], MemoryRequest::Fallocate { fd: 4, mode, offset: 8, len: 9 }),
             (LinuxCall::Prlimit64, [7, 9, 0, 0x300, 0, 0], MemoryRequest::Prlimit(limit)),
+            (LinuxCall::Getrlimit, [9, 0x300, 0, 0, 0, 0], MemoryRequest::Prlimit(PrlimitRequest { pid: 0, ..limit })),
+            (LinuxCall::Setrlimit, [9, 0, 0, 0, 0, 0], MemoryRequest::Prlimit(set_limit)),
+            (
+                LinuxCall::ProcessVmWritev,
+                [7, 0x100, 2, 0x200, 1, 0],
+                MemoryRequest::ProcessVm(ProcessVmRequest { copy: RemoteCopy::Write, pid: 7, local: ranges, remote }),
+            ),
+        ]
+    }
+
+    /// Valid arguments of each call on memory policies, and the request.
+    fn on_policies() -> Vec<(LinuxCall, CallArguments, MemoryRequest)> {
+        vec![
             (
                 LinuxCall::Mbind,
                 [0x1000, 0x2000, 0x8002, 0x300, 65, 1],
@@ -361,19 +374,12 @@ mod tests {
                     query: PolicyQuery::NODE | PolicyQuery::ADDR,
                 }),
             ),
-            (LinuxCall::Getrlimit, [9, 0x300, 0, 0, 0, 0], MemoryRequest::Prlimit(PrlimitRequest { pid: 0, ..limit })),
-            (LinuxCall::Setrlimit, [9, 0, 0, 0, 0, 0], MemoryRequest::Prlimit(set_limit)),
-            (
-                LinuxCall::ProcessVmWritev,
-                [7, 0x100, 2, 0x200, 1, 0],
-                MemoryRequest::ProcessVm(ProcessVmRequest { copy: RemoteCopy::Write, pid: 7, local: ranges, remote }),
-            ),
         ]
     }
 
     #[test]
     fn valid_arguments_become_the_request() {
-        for (call, arguments, request) in on_ranges().into_iter().chain(others()) {
+        for (call, arguments, request) in on_ranges().into_iter().chain(others()).chain(on_policies()) {
             for isa in IsaKind::ALL {
                 assert_eq!(call.decode(isa, arguments), Ok(DecodedCall::Memory(request)), "{}", call.name());
             }

@@ -29,7 +29,6 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::Bound;
 use pagewright_hal::UserContext;
-use pagewright_mm::policy::MemPolicy;
 use pagewright_mm::user::FutexKey;
 use pagewright_plant::plant;
 use pagewright_types::VirtAddr;
@@ -164,9 +163,7 @@ pub(crate) type SchedulerGuard = MutexGuard<'static, Scheduler>;
 /// One thread.
 pub(crate) struct Thread {
     pub(crate) id: TaskId,
-    /// The number that it was made with, which recordings use.
-    ///
-    /// `execve` gives a thread the number of its process.
+    /// The number that it was made with, which recordings use and `execve` does not change.
     pub(crate) first_id: TaskId,
     pub(crate) process: TaskId,
     pub(crate) context: UserContext,
@@ -177,7 +174,7 @@ pub(crate) struct Thread {
     pub(crate) credentials: Arc<Credentials>,
     pub(crate) scheduling: Scheduling,
     /// Its memory policy while no CPU runs it (`set_mempolicy`).
-    pub(crate) policy: MemPolicy,
+    pub(crate) policy: pagewright_mm::policy::MemPolicy,
     /// The signals that it blocks.
     pub(crate) blocked: SignalSet,
     /// The mask to restore when a call with a temporary one ends (`saved_sigmask`).
