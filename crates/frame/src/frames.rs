@@ -184,8 +184,9 @@ impl<P: Platform> Frames<P> {
         self.numa_events[node.index()].sum(event as usize)
     }
 
-    /// Whether an allocation that the node may serve found no permitted node above its low
-    /// watermark, since [`Self::reclaim_done`].
+    /// Whether an allocation found no permitted node above its low watermark, and may use this one.
+    ///
+    /// [`Self::reclaim_done`] forgets it.
     ///
     /// # Panics
     /// When there is no such node.

@@ -115,8 +115,7 @@ fn populating_clears_in_batches_and_every_page_reads_as_zero() {
     fixture.end(&space);
 }
 
-/// INV-POLICY-OBEYED: a batch that was cleared for one mapping is not used for another with another
-/// policy.
+/// INV-POLICY-OBEYED, where a call populates two mappings.
 #[test]
 fn a_batch_obeys_the_policy_of_one_mapping() {
     run_as(CpuId::new(0));

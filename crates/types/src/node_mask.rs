@@ -78,13 +78,11 @@ impl fmt::Debug for NodeMask {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::vec::Vec;
 
     #[test]
     fn a_mask_has_the_nodes_of_its_bits() {
         let mask = NodeMask::from_word(1 << 63 | 0b101);
-        let nodes: Vec<u8> = mask.iter().map(NodeId::raw).collect();
-        assert_eq!(nodes, [0, 2, 63]);
+        assert!(mask.iter().map(NodeId::raw).eq([0, 2, 63]));
         assert!(mask.contains(NodeId::new(2)) && !mask.contains(NodeId::new(1)));
         assert_eq!(NodeMask::first(3).word(), 0b111);
         assert_eq!(NodeMask::first(64), NodeMask::ALL);

@@ -1,10 +1,10 @@
 //! Background reclaim beside the program (`kswapd`).
 //!
 //! Each node has a thread. The engine checks the nodes before each item of the capture, when no CPU
-//! is inside the memory manager. If a node is below its low watermark, its thread runs: on its
-//! previous CPU if that is idle, else on an idle CPU of its node, else on any idle CPU, else on the
-//! CPU whose item woke it. It reclaims up to the high watermark. It is not woken again before the
-//! clock of its CPU says that it is done. So a program that allocates faster than the thread
+//! is inside the memory manager. If a node needs reclaim (`Mm::needs_balance`), its thread runs: on
+//! its previous CPU if that is idle, else on an idle CPU of its node, else on any idle CPU, else on
+//! the CPU whose item woke it. It reclaims up to the high watermark. It is not woken again before
+//! the clock of its CPU says that it is done. So a program that allocates faster than the thread
 //! reclaims reaches the min watermark and reclaims directly.
 //!
 //! Not guaranteed: that memory is freed no earlier than the clocks say. A round of reclaim is one
@@ -42,7 +42,7 @@ impl Kswapd {
 }
 
 impl<I: Isa> Engine<'_, I> {
-    /// Runs the background reclaim of each node below its low watermark.
+    /// Runs the background reclaim of each node that needs it.
     ///
     /// `cpu` runs `space` and is between two items.
     #[inline]

@@ -35,7 +35,7 @@ impl<P: Platform> Mm<P> {
     /// The caller holds the space of `map`. The zero page, which no policy places, is left out.
     ///
     /// `visit` runs with a table of the space locked.
-    pub(crate) fn for_each_misplaced<B>(
+    pub fn for_each_misplaced<B>(
         &self,
         (map, tables): (&AddressMap<P>, Tables<'_, P>),
         range: PageRange,

@@ -81,8 +81,7 @@ impl<P: Platform> Mm<P> {
         Ok(())
     }
 
-    /// Reports the policy of the calling task or of a mapping, or the node of a page
-    /// (`get_mempolicy(2)`).
+    /// Reports a policy or the node of a page (`get_mempolicy(2)`).
     ///
     /// The page at an address is faulted in, as by a read.
     ///

@@ -1,18 +1,20 @@
 //! `set_mempolicy`, `get_mempolicy` and `mbind`: what they change, report and refuse.
 
 use super::{FAR, NEAR, bind, bind_to, mbind, modes, node, policy, two_nodes};
+use core::ops::ControlFlow;
 use pagewright_arch::{Isa, on_both};
 use pagewright_lab::harness::{ANON, CPU, TestProcess, at};
 use pagewright_mm::policy::{PolicyFlags, PolicyMode, PolicyQuery, PolicyReport, PolicyRequest};
 use pagewright_mm::space::{BindFlags, BindRequest};
 use pagewright_mm::{MapFlags, MmError, MmSetting, RemapFlags, RemapRequest};
-use pagewright_types::{Access, Counter, Errno, NodeId, NodeMask, PAGE_SIZE, Rights, VirtAddr};
+use pagewright_types::{Access, Counter, Errno, NodeId, NodeMask, PAGE_SIZE, PageRange, Rights, VirtAddr};
 
 on_both! {
     a_policy_covers_the_pages_that_the_call_named,
     a_policy_is_kept_through_fork_and_mremap,
     a_policy_of_a_mapping_breaks_the_tables_that_other_spaces_share,
     strict_refuses_pages_on_other_nodes,
+    a_misplaced_page_is_shared_if_another_space_reaches_it,
     mbind_refuses_what_linux_refuses_and_changes_nothing,
     get_mempolicy_reports_the_task_the_mapping_and_the_node_of_a_page,
 }
@@ -104,6 +106,47 @@ fn strict_refuses_pages_on_other_nodes<I: Isa>() {
     assert_eq!(mbind(&child, base, 4, bind_to(FAR), BindFlags::STRICT), Err(misplaced));
     child.end();
     process.end();
+}
+
+/// The pages of four that are not on [`FAR`], each with its node and whether it is shared.
+fn misplaced<I: Isa>(process: &TestProcess<I>, base: VirtAddr) -> Vec<(u64, NodeId, bool)> {
+    let mut found = Vec::new();
+    let map = process.space.map().read();
+    process.world.on(CPU, |mm| {
+        let range = PageRange::new(base, at(base, 4));
+        let _ = mm.for_each_misplaced((&map, map.tables(mm.tlb())), range, NodeMask::of(FAR), |_, page| {
+            assert_eq!(mm.tlb().frames().node_of(page.folio.pfn()), Some(page.node));
+            found.push((page.va.since(base) / PAGE_SIZE, page.node, page.is_shared));
+            ControlFlow::<()>::Continue(())
+        });
+    });
+    found
+}
+
+/// Below a table that spaces share, a mapcount of 1 stands for all of them.
+fn a_misplaced_page_is_shared_if_another_space_reaches_it<I: Isa>() {
+    for setting in ["never", "always"] {
+        let (world, process) = two_nodes::<I>();
+        world.set(MmSetting::CowPageTables, setting);
+        let base = process.map_at(VirtAddr::new(1 << 30), 4, Rights::RW, ANON | MapFlags::FIXED);
+        process.write(CPU, base, 1);
+        process.touch(CPU, at(base, 1), Access::Read).expect("the zero page");
+        bind(&process, at(base, 2), 1, bind_to(FAR));
+        process.write(CPU, at(base, 2), 1);
+        process.write(CPU, at(base, 3), 1);
+        let alone = [(0, NEAR, false), (3, NEAR, false)];
+        assert_eq!(misplaced(&process, base), alone, "{setting}");
+        let child = process.fork();
+        let shared = [(0, NEAR, true), (3, NEAR, true)];
+        assert_eq!(
+            (misplaced(&process, base), misplaced(&child, base)),
+            (shared.to_vec(), shared.to_vec()),
+            "{setting}"
+        );
+        child.end();
+        assert_eq!(misplaced(&process, base), alone, "{setting}");
+        process.end();
+    }
 }
 
 /// The order of checks in `kernel_mbind`, `do_mbind` and `queue_pages_test_walk`.

@@ -1,6 +1,6 @@
 //! Memory policies: on which node a page is allocated.
 //!
-//! A machine of two nodes with a CPU each, so that the local node is the one that a policy excludes.
+//! A machine of two nodes with a CPU each: the local node is the one that a policy excludes.
 //!
 //! Not covered: the decoding of calls (`pagewright-syscall`), and batches of pages that are cleared
 //! ahead, which need a machine with a linear map (`host/tests/clear.rs`).

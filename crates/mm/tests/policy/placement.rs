@@ -176,7 +176,7 @@ fn reclaim_for_a_bound_mapping_spares_the_other_nodes<I: Isa>() {
     process.end();
 }
 
-/// INV-RECLAIM-WANTED: background reclaim of a node starts when an allocation finds no permitted node above its mark.
+/// INV-RECLAIM-WANTED.
 pub(super) fn a_full_node_keeps_its_pages_while_another_has_memory<I: Isa>() {
     let (world, process) = two_nodes::<I>();
     let wanted = || [NEAR, FAR].map(|node| world.on(CPU, |mm| mm.needs_balance(node)));

@@ -23,7 +23,7 @@ bitflags::bitflags! {
         const STRICT = 1;
         /// Pages that only the caller maps are moved.
         const MOVE = 1 << 1;
-        /// Pages are moved, whoever maps them; for a privileged caller.
+        /// Pages are moved also if other processes map them; for a privileged caller.
         const MOVE_ALL = 1 << 2;
     }
 }
@@ -48,9 +48,10 @@ impl<P: Platform> Mm<P> {
     ///
     /// # Errors
     /// [`MmError::BadFlags`], [`MmError::MoveAllNotPermitted`], [`MmError::Range`],
-    /// [`MmError::OutOfBounds`], [`MmError::BadPolicyNodes`]; [`MmError::Inaccessible`] if nothing in the range is mapped or,
-    /// unless the policy is the default, a page of it is not; [`MmError::Misplaced`];
-    /// [`MmError::TooManyMappings`], or memory for splits. Nothing has changed.
+    /// [`MmError::OutOfBounds`], [`MmError::BadPolicyNodes`]; [`MmError::Inaccessible`] if nothing
+    /// in the range is mapped or, unless the policy is the default, a page of it is not;
+    /// [`MmError::Misplaced`]; [`MmError::TooManyMappings`], or memory for splits. Nothing has
+    /// changed.
     pub fn mbind(&self, space: &Space<P>, request: BindRequest, may_move_all: bool) -> Result<(), MmError> {
         let BindRequest { addr, len, policy, flags } = request;
         let bad = MmError::BadFlags { flags: flags.bits() };
