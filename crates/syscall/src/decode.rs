@@ -101,19 +101,8 @@ impl LinuxCall {
             }
             Self::ProcessVmReadv => MemoryRequest::ProcessVm(ProcessVmRequest::decode(RemoteCopy::Read, a)?),
             Self::ProcessVmWritev => MemoryRequest::ProcessVm(ProcessVmRequest::decode(RemoteCopy::Write, a)?),
-            Self::MigratePages => MemoryRequest::MigratePages(MigratePagesRequest {
-                pid: a[0] as u32,
-                from: UserNodes { at: VirtAddr::new(a[2]), max: a[1] },
-                to: UserNodes { at: VirtAddr::new(a[3]), max: a[1] },
-            }),
-            Self::MovePages => MemoryRequest::MovePages(MovePagesRequest {
-                pid: a[0] as u32,
-                count: a[1],
-                pages: VirtAddr::new(a[2]),
-                nodes: (a[3] != 0).then(|| VirtAddr::new(a[3])),
-                status: VirtAddr::new(a[4]),
-                flags: a[5] as u32,
-            }),
+            Self::MigratePages => MemoryRequest::MigratePages(MigratePagesRequest::decode(a)),
+            Self::MovePages => MemoryRequest::MovePages(MovePagesRequest::decode(a)),
             // A test compares these with the table of supported calls.
             _ => return Err(Errno::ENOSYS),
         };
@@ -147,6 +136,26 @@ fn range(a: CallArguments) -> CallRange {
 fn flags(word: u64) -> u32 {
     let unknown = if word >> 32 == 0 { 0 } else { 1 << 31 };
     word as u32 | unknown
+}
+
+impl MigratePagesRequest {
+    fn decode([pid, max, from, to, ..]: CallArguments) -> Self {
+        let nodes = |at| UserNodes { at: VirtAddr::new(at), max };
+        Self { pid: pid as u32, from: nodes(from), to: nodes(to) }
+    }
+}
+
+impl MovePagesRequest {
+    fn decode([pid, count, pages, nodes, status, flags]: CallArguments) -> Self {
+        Self {
+            pid: pid as u32,
+            count,
+            pages: VirtAddr::new(pages),
+            nodes: (nodes != 0).then(|| VirtAddr::new(nodes)),
+            status: VirtAddr::new(status),
+            flags: flags as u32,
+        }
+    }
 }
 
 impl MmapRequest {

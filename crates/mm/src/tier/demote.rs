@@ -1,7 +1,7 @@
 //! Demotion: reclaim moves pages to the next lower tier (`demote_folio_list`).
 //!
 //! A page that cannot be moved is reclaimed as without tiers. The copy comes from free frames of
-//! the target node alone: an allocation that reclaims there would demote pages of that node in turn.
+//! the target node alone: an allocation that reclaims there would demote pages of it in turn.
 
 use crate::migrate::{Migrator, on_node};
 use crate::mm::Mm;

@@ -263,8 +263,9 @@ fn bind<I: Isa>(process: &TestProcess<I>, base: VirtAddr, pages: u64, flags: Bin
     process.world.on(CPU, |mm| mm.mbind(&process.space, request, true)).map_err(MmError::errno)
 }
 
-/// `MPOL_MF_MOVE` moves what only the process maps, `MPOL_MF_MOVE_ALL` the rest; strictly, a page
-/// that stays is an error, and the policy is set.
+/// `MPOL_MF_MOVE` moves what only the process maps, `MPOL_MF_MOVE_ALL` the rest.
+///
+/// With `MPOL_MF_STRICT`, a page that stays is an error, and the policy is set.
 fn mbind_moves_the_pages_of_its_range<I: Isa>() {
     let (world, process) = world_of_two_nodes::<I>();
     world.set(MmSetting::CowPageTables, "always");
