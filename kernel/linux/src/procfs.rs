@@ -28,7 +28,7 @@ use alloc::vec::Vec;
 use core::fmt::{self, Write};
 use linux_raw_sys::general as linux;
 use pagewright_mm::counters::RssKind;
-use pagewright_types::{NodeMask, PAGE_SIZE};
+use pagewright_types::{PAGE_SIZE};
 use spin::Mutex;
 
 const READ_ONLY: u32 = 0o100_444;
@@ -370,9 +370,9 @@ impl ProcessView {
         sets.iter().try_for_each(|(name, set)| writeln!(out, "{name}:\t{:016x}", set.0))?;
         writeln!(out, "NoNewPrivs:\t{}", u8::from(*no_new_privileges))?;
         // Every process may use every node (`cpuset_task_status_allowed`).
-        let allowed = NodeMask::first(machine_files::nodes()).word();
+        let allowed = mm().node_mask().word();
         writeln!(out, "Mems_allowed:\t{:08x},{:08x}", allowed >> 32, allowed as u32)?;
-        writeln!(out, "Mems_allowed_list:\t{}", machine_files::range(machine_files::nodes()))
+        writeln!(out, "Mems_allowed_list:\t{}", node_files::node_list())
     }
 
     /// `/proc/PID/statm`, in pages; the part of libraries and of dirty pages is always 0.

@@ -165,11 +165,12 @@ pub(super) const fn shell(name: &'static str, words: &'static [&'static str], st
 }
 
 /// The cases, the longest first, so that none of them runs alone at the end.
-pub(crate) const CASES: [Case; 37] = [
+pub(crate) const CASES: [Case; 38] = [
     Case { arguments: &["64", "32"], memory: "1G", memory_on_linux: "1G", ..c("fork", "fork.c", 0) },
     Case { arguments: &["4000"], ..c("threads", "threads.c", 0) },
     Case { nodes: &SLOW_TIER, cpus: &["1"], arguments: &["0", "10 20"], ..c("slow-tier", "nodes.c", 0) },
     Case { nodes: &TWO_NODES, cpus: &["4"], arguments: &["0-1", "10 17"], ..c("two-nodes", "nodes.c", 0) },
+    Case { nodes: &TWO_NODES, cpus: &["4"], ..c("migrate", "migrate.c", 0) },
     c("tables", "tables.c", 0),
     c("cow", "cow.c", 0),
     Case { set: Some("cow_page_tables=prctl"), on_linux: false, ..c("prctl", "prctl.c", 0) },
