@@ -70,10 +70,12 @@ pub(super) struct Generator {
     main_object: MappedObject,
     /// With the theme `Copies`: whether a child shares the hot page when the body begins.
     shares_hot: bool,
+    /// The nodes of the machine, to which pages move.
+    nodes: usize,
 }
 
 impl Generator {
-    pub(super) fn new(shape: ProgramShape, seed: u64) -> Self {
+    pub(super) fn new(shape: ProgramShape, seed: u64, nodes: usize) -> Self {
         let mut random = Pcg64::seed_from_u64(seed ^ 0x7067_7772_6967_6874);
         let fails_allocations = below(&mut random, 3) == 0;
         let main_object = match below(&mut random, 8) {
@@ -84,7 +86,7 @@ impl Generator {
         };
         let window = Window::of(shape.mode);
         let hot = window.start.add(below(&mut random, window.pages) * PAGE_SIZE);
-        Self { shape, window, hot, random, fails_allocations, main_object, shares_hot: seed.is_multiple_of(2) }
+        Self { shape, window, hot, random, fails_allocations, main_object, shares_hot: seed.is_multiple_of(2), nodes }
     }
 
     fn theme(&self) -> Theme {
@@ -178,6 +180,9 @@ impl Generator {
     /// The next operation of the body.
     pub(super) fn body_step(&mut self) -> ProgramStep {
         let cpu = self.cpu();
+        if let Some(operation) = self.migration() {
+            return ProgramStep { cpu, operation };
+        }
         let operation = match self.shape.mode {
             ProgramMode::Fast => match self.below(64) {
                 0..32 => self.access_window(),
@@ -283,6 +288,17 @@ impl Generator {
             18 => KernelOperation::Reclaim { pages: 1 << self.below(6) },
             _ => KernelOperation::PageOut { addr, len },
         }
+    }
+
+    /// Moves pages to a node; on one node, none is drawn, and programs stay as they were.
+    fn migration(&mut self) -> Option<Operation> {
+        if self.nodes < 2 || !self.once_in(6) {
+            return None;
+        }
+        let of_hot = matches!(self.theme(), Theme::Hot | Theme::Copies | Theme::Moving);
+        let (addr, len) = if of_hot { (self.hot, PAGE_SIZE) } else { self.range() };
+        let node = self.below(self.nodes as u64) as u8;
+        Some(Operation::Kernel(KernelOperation::MovePages { addr, len, node }))
     }
 
     pub(super) fn page_out(&mut self) -> Operation {

@@ -9,6 +9,7 @@ use pagewright_arch::Isa;
 use pagewright_check::CheckFinding;
 use pagewright_mm::Advice;
 use pagewright_mm::gup::{GupFlags, MakeDirty, UserPage, UserPages};
+use pagewright_mm::migrate::MOVE_PAGES_CHUNK;
 use pagewright_mm::space::ClearRefs;
 use pagewright_mm::user::IoVec;
 use pagewright_mm::view::PagemapFlags;
@@ -72,6 +73,15 @@ pub enum KernelOperation {
         /// Number of pages.
         pages: u32,
     },
+    /// Moves pages to a node (`move_pages`); no program can tell.
+    MovePages {
+        /// First address.
+        addr: VirtAddr,
+        /// Length in bytes.
+        len: u64,
+        /// The node.
+        node: u8,
+    },
     /// `swapoff`, and `swapon` of a new device.
     SwapOff,
     /// Clears soft-dirty bits by `/proc/self/clear_refs`.
@@ -97,6 +107,7 @@ impl KernelOperation {
             Self::ProcessVm { write: true, .. } => "process_vm_writev",
             Self::PageOut { .. } => "page-out",
             Self::Reclaim { .. } => "reclaim",
+            Self::MovePages { .. } => "move_pages",
             Self::SwapOff => "swapoff",
             Self::ClearSoftDirty => "clear_refs",
             Self::ReadSoftDirty { .. } => "pagemap",
@@ -119,6 +130,7 @@ impl fmt::Display for KernelOperation {
                 write!(f, "{name}(process {process}, {remote} there, {local} here, {len:#x})")
             }
             Self::Reclaim { pages } => write!(f, "{name}({pages} pages)"),
+            Self::MovePages { addr, len, node } => write!(f, "{name}({addr}, {len:#x}, node {node})"),
             Self::ClearSoftDirty | Self::SwapOff => f.write_str(name),
             Self::PageOut { addr, len } | Self::ReadSoftDirty { addr, len } => write!(f, "{name}({addr}, {len:#x})"),
         }
@@ -162,6 +174,7 @@ impl<I: Isa> ProgramRun<I> {
                 self.lab.on(cpu, |mm| mm.reclaim(NodeId::new(0), pages));
                 Some(CallResult::Done)
             }
+            KernelOperation::MovePages { addr, len, node } => self.move_pages(cpu, &process, (addr, len), node),
             KernelOperation::SwapOff => Some(self.swap_off(cpu)),
             KernelOperation::ClearSoftDirty => {
                 let cleared = self.lab.on(cpu, |mm| mm.clear_refs(&process.space, ClearRefs::SoftDirty));
@@ -174,6 +187,19 @@ impl<I: Isa> ProgramRun<I> {
         };
         let Some(result) = result else { return self.counts.borrow_mut().count_skipped() };
         self.record_result(cpu, kernel.name(), result);
+    }
+
+    fn move_pages(
+        &self,
+        cpu: CpuId,
+        process: &Process<I>,
+        (addr, len): (VirtAddr, u64),
+        node: u8,
+    ) -> Option<CallResult> {
+        let range = PageRange::from_len(addr.align_down(PAGE_SIZE), len).ok()?;
+        let pages: Vec<_> = range.iter().take(MOVE_PAGES_CHUNK).map(|va| (va, NodeId::new(node))).collect();
+        let stayed = self.lab.on(cpu, |mm| mm.move_pages(&process.space, &pages, true, |_, _| {}));
+        Some(stayed.map_or_else(|error| CallResult::Failed(error.errno()), |stayed| CallResult::Number(stayed as u64)))
     }
 
     /// Tells the reference memory whether the machine has refused more than `refused` allocations.

@@ -141,7 +141,7 @@ impl RandomProgram {
     /// The operations of the setup, and those of the body.
     pub fn steps(&self) -> (Vec<ProgramStep>, Vec<ProgramStep>) {
         let (mut setup, mut body) = (Vec::new(), Vec::new());
-        let mut generator = Generator::new(self.shape, self.seed);
+        let mut generator = Generator::new(self.shape, self.seed, self.nodes.nodes.len());
         for (index, kept) in self.kept.iter().enumerate() {
             let is_setup = index < usize::from(self.shape.setup);
             let step = if is_setup { generator.setup_step(index) } else { generator.body_step() };

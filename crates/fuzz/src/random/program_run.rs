@@ -198,6 +198,9 @@ impl<I: Isa> ProgramRun<I> {
         let settings = MmSettings::default();
         let shares = if shares_tables(shape, seed) { 2 } else { 0 };
         settings.set(MmSetting::CowPageTables, shares).expect("an accepted value");
+        if program.nodes.nodes.len() > 1 && seed / 8 % 2 == 1 {
+            settings.set(MmSetting::DemotionEnabled, 1).expect("an accepted value");
+        }
         let lab = Lab::over(bench.sim().clone(), settings)?;
         if !matches!(shape.mode, ProgramMode::Explore(_)) {
             bench.sim().evict_at_random(Some(EVICT_ONE_IN));
