@@ -28,7 +28,7 @@ use alloc::vec::Vec;
 use core::fmt::{self, Write};
 use linux_raw_sys::general as linux;
 use pagewright_mm::counters::RssKind;
-use pagewright_types::{PAGE_SIZE};
+use pagewright_types::PAGE_SIZE;
 use spin::Mutex;
 
 const READ_ONLY: u32 = 0o100_444;
