@@ -127,6 +127,10 @@ fn make_with_data<'a, I: Isa>(caller: impl Fn(&[u64]) -> LabCaller<'a, I>, row: 
             let vectors = caller(&[PRIVATE, 8, SHARED, 8]);
             vectors.call(LinuxCall::ProcessVmReadv, [1, DATA, 1, DATA + 16, 1, flag])
         }
+        "move_pages" => {
+            let arrays = caller(&[PRIVATE, 0, 0]);
+            arrays.call(LinuxCall::MovePages, [0, 1, DATA, DATA + 8, DATA + 16, flag])
+        }
         other => panic!("no valid call of {other} with a flag is known here"),
     }
 }

@@ -110,7 +110,7 @@ mod tables;
 pub use entry::{CopyHooks, CopyStop, EntryRun, ForkHooks, Mlocked, SoftCopy, UnmapHooks, restore_migrated};
 pub use leaf_view::{EntryView, LeafView};
 pub use locked_table::{EditOwn, EditRight, LockedTable, TableRight};
-pub use mmap_lock::{MmapLock, MmapRead, MmapWrite};
+pub use mmap_lock::{MmapGuard, MmapLock, MmapRead, MmapWrite};
 pub use own_tables::{ExclusiveTables, OwnTables};
 pub use owned_leaf::OwnedLeaf;
 pub use page_table::{PageTable, TableAllocError};

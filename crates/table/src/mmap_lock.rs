@@ -38,7 +38,7 @@ use pagewright_types::SpaceId;
 
 /// The page tables of one space and `M`, what decides about them: its mappings.
 ///
-/// Both are under one lock, of rank `SpaceRank`. End it with [`MmapWrite::close`]; dropping it
+/// Both are under one lock, of rank `SpaceRank`. End it with [`MmapGuard::close`]; dropping it
 /// before leaks the root table.
 pub struct MmapLock<P: Platform, M> {
     tree: PageTable,

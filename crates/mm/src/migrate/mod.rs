@@ -1,6 +1,6 @@
 //! Migration: moving pages to another node while programs use them (`mm/migrate.c`).
 //!
-//! Key types: [`Migrator`], the pages that move together; [`MigrateStop`], why a page stays.
+//! Key types: `Migrator`, the pages that move together; `MigrateStop`, why a page stays.
 //!
 //! ```text
 //!   add       lock the page; allocate its copy                                   nothing has changed
@@ -38,7 +38,7 @@
 //!
 //! | operation | does |
 //! | --- | --- |
-//! | `own_tables`, which precedes the edits of one space | waits for all of the range ([`Mm::await_migrations`]) |
+//! | `own_tables`, which precedes the edits of one space | waits for all of the range (`Mm::await_migrations`) |
 //! | fork | the same, for the whole space |
 //! | zap, also for all sharers; guards | clear the rest of the table, wait, and go on there |
 //! | break of a shared table | gives up before it copies, waits, starts over |

@@ -38,7 +38,7 @@ use pagewright_types::{Counter, Level, PageRange, Pfn, VirtAddr};
 pub enum Leaver {
     /// It does, because it goes on.
     GoesOn,
-    /// It does not: its counts are forgotten when it closes ([`MmapWrite::close`]).
+    /// It does not: its counts are forgotten when it closes ([`close`](crate::MmapGuard::close)).
     ///
     /// Debug builds count all the same, and compare then (INV-TABLE-CLOSE).
     Ends,
