@@ -136,6 +136,7 @@ pub fn check_merged<I: Isa>(space: &Space<Sim<I>>) {
             && (vma.rights(), vma.max_rights()) == (next.rights(), next.max_rights())
             && (vma.flags() | VmFlags::SOFTDIRTY) == (next.flags() | VmFlags::SOFTDIRTY)
             && vma.fork_depth() == next.fork_depth()
+            && vma.policy() == next.policy()
             && vma.file().map(|file| file.id()) == next.file().map(|file| file.id())
             && vma.pgoff() + (vma.end() - start) == next.pgoff();
         assert!(!alike, "the VMAs that meet at page {next_start:#x} could be merged");

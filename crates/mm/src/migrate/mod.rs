@@ -3,8 +3,9 @@
 //! Key types: `Migrator`, the pages that move together; `MigrateStop`, why a page stays.
 //!
 //! ```text
-//!   add       lock the page; allocate its copy                                   nothing has changed
-//!   run       clear every leaf that maps it, by try: migration entries (unmap)   accesses fault and wait
+//!   add       a page that is off its list
+//!   run       lock the pages; allocate their copies                              nothing has changed
+//!             clear every leaf that maps it, by try: migration entries (unmap)   accesses fault and wait
 //!             one flush for all pages                                            no CPU can store to them
 //!             each page: copy, freeze, transfer (publish)                        the copy is the page
 //!             put the entries back, by place: of the copy, or of the page        accesses go on
@@ -45,7 +46,8 @@
 //! | fault | waits and starts over |
 //! | taking a table back | strips the entry of its right to store, and leaves it |
 //! | reclaim, ageing | do not see it |
-//! | `mincore`, smaps, pagemap | show the page |
+//! | `mincore`, smaps, pagemap, `mbind` | show the page |
+//! | `MADV_FREE`, `MADV_COLD`, accessed bits of `clear_refs` | leave it out |
 //!
 //! Neighbours: `rmap` finds the leaves; `table` edits and counts the entries.
 //!
@@ -79,15 +81,13 @@ const MOST_PAGES: usize = 512;
 const PLACES_PER_PAGE: usize = 8;
 const LEAST_PLACES: usize = 512;
 
-/// Why a page stays where it is.
+/// Why a page stays where it is, after its entries were looked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MigrateStop {
-    /// It cannot move: it is large, pinned, or of a kind that does not.
+    /// It is pinned, or of a kind that does not move.
     Unmovable,
-    /// Another operation has it locked, or is writing it.
-    Busy,
-    /// Its new node has no frame for it.
-    NoFrames,
+    /// It has more entries than there is room for.
+    TooManyEntries,
     /// An entry or a reference was not accounted for, or it was stored to meanwhile.
     Changed,
 }
@@ -107,6 +107,8 @@ struct MovingPage<'m> {
 /// Pages that move together, with one wait for other CPUs.
 pub(crate) struct Migrator<'m, P: Platform> {
     mm: &'m Mm<P>,
+    /// Pages that are not locked yet.
+    added: Vec<(IsolatedFolio, FrameRequest)>,
     pages: Vec<MovingPage<'m>>,
     /// Where the migration entries are; it does not grow.
     places: Vec<PteSlot>,
@@ -119,46 +121,21 @@ impl<'m, P: Platform> Migrator<'m, P> {
     /// [`MmError::NoKernelMemory`].
     pub(crate) fn try_new(mm: &'m Mm<P>, pages: usize) -> Result<Self, MmError> {
         let wanted = pages.min(MOST_PAGES);
-        let (mut list, mut places) = (Vec::new(), Vec::new());
+        let (mut added, mut list, mut places) = (Vec::new(), Vec::new(), Vec::new());
         let refused = MmError::NoKernelMemory { wanted };
         if !mm.permit() {
             return Err(refused);
         }
+        added.try_reserve_exact(wanted).map_err(|_| refused)?;
         list.try_reserve_exact(wanted).map_err(|_| refused)?;
         places.try_reserve_exact((wanted * PLACES_PER_PAGE).max(LEAST_PLACES)).map_err(|_| refused)?;
-        Ok(Self { mm, pages: list, places })
+        Ok(Self { mm, added, pages: list, places })
     }
 
-    /// Whether another page fits.
-    pub(crate) fn has_room(&self) -> bool {
-        self.pages.len() < self.pages.capacity()
-    }
-
-    /// Locks a page that is to move, and allocates its copy by `request`.
-    ///
-    /// # Errors
-    /// The page, if it stays; nothing has changed.
-    pub(crate) fn add(
-        &mut self,
-        isolated: IsolatedFolio,
-        request: FrameRequest,
-    ) -> Result<(), (IsolatedFolio, MigrateStop)> {
-        let (mm, frames) = (self.mm, self.mm.frames());
-        let folio = frames.folio(isolated.pfn());
-        debug_assert!(self.has_room(), "INV-MIGRATE-ALL: a page more than there is room for");
-        if folio.is_large() || folio.seems_pinned() || matches!(folio.owner(), FolioOwner::None) {
-            return Err((isolated, MigrateStop::Unmovable));
-        }
-        let Some(lock) = folio.try_lock() else { return Err((isolated, MigrateStop::Busy)) };
-        if folio.flags().contains(FolioFlags::WRITEBACK) {
-            return Err((isolated, MigrateStop::Busy));
-        }
-        // No reclaim: it could demote, and wait for this folio.
-        let Ok(block) = mm.tlb.alloc(request) else { return Err((isolated, MigrateStop::NoFrames)) };
-        let copy = frames.new_folio(block);
-        let copy_lock = frames.folio(copy.pfn()).try_lock().expect("a new folio is not locked");
-        self.pages.push(MovingPage { isolated, lock, copy, copy_lock, places: 0..0, stop: None });
-        Ok(())
+    /// Adds a page that is to move, with the request for its copy.
+    pub(crate) fn add(&mut self, isolated: IsolatedFolio, request: FrameRequest) {
+        debug_assert!(self.added.len() < self.added.capacity(), "INV-MIGRATE-ALL: a page more than there is room for");
+        self.added.push((isolated, request));
     }
 
     /// Moves the pages, and returns how many moved; the migrator is empty then.
@@ -169,6 +146,16 @@ impl<'m, P: Platform> Migrator<'m, P> {
     /// The caller holds none but locks of spaces.
     pub(crate) fn run(&mut self, mut stays: impl FnMut(IsolatedFolio)) -> u32 {
         let mm = self.mm;
+        let (mut moved, mut stayed) = (0, 0);
+        for (isolated, request) in self.added.drain(..) {
+            match mm.prepare(isolated, request) {
+                Ok(page) => self.pages.push(page),
+                Err(isolated) => {
+                    stayed += 1;
+                    stays(isolated);
+                }
+            }
+        }
         // Before the first space is tried: its next holder sees that entries may be there.
         mm.migrators.fetch_add(1, Ordering::AcqRel);
         plant!(MigrateCopiesEarly => {
@@ -183,7 +170,6 @@ impl<'m, P: Platform> Migrator<'m, P> {
             page.places = first..self.places.len();
         }
         batch.settle();
-        let (mut moved, mut stayed) = (0, 0);
         for page in self.pages.drain(..) {
             match mm.finish_page(page, &self.places) {
                 Ok(()) => moved += 1,
@@ -205,16 +191,36 @@ impl<'m, P: Platform> Migrator<'m, P> {
 }
 
 impl<P: Platform> Drop for Migrator<'_, P> {
-    /// Gives up pages that were added and not moved.
+    /// Puts back pages that were added and not moved.
     fn drop(&mut self) {
-        for page in self.pages.drain(..) {
-            let isolated = self.mm.give_up(page);
-            self.mm.putback(isolated);
-        }
+        self.added.drain(..).for_each(|(isolated, _)| self.mm.putback(isolated));
     }
 }
 
 impl<P: Platform> Mm<P> {
+    /// Locks a page that is to move, and allocates its copy by `request`.
+    ///
+    /// # Errors
+    /// The page, if it stays; nothing has changed.
+    fn prepare(&self, isolated: IsolatedFolio, request: FrameRequest) -> Result<MovingPage<'_>, IsolatedFolio> {
+        let frames = self.frames();
+        let folio = frames.folio(isolated.pfn());
+        if folio.is_large() || folio.seems_pinned() || matches!(folio.owner(), FolioOwner::None) {
+            return Err(isolated);
+        }
+        let Some(lock) = folio.try_lock() else { return Err(isolated) };
+        // No reclaim: it could demote, and wait for this folio.
+        let block = if folio.flags().contains(FolioFlags::WRITEBACK) { None } else { self.tlb.alloc(request).ok() };
+        let Some(block) = block else {
+            drop(lock);
+            self.free_swap_cache(folio);
+            return Err(isolated);
+        };
+        let copy = frames.new_folio(block);
+        let copy_lock = frames.folio(copy.pfn()).try_lock().expect("a new folio is not locked");
+        Ok(MovingPage { isolated, lock, copy, copy_lock, places: 0..0, stop: None })
+    }
+
     /// Unlocks a page that stays and has its entries, and frees its copy.
     fn give_up(&self, page: MovingPage<'_>) -> IsolatedFolio {
         let MovingPage { isolated, lock, copy, copy_lock, .. } = page;

@@ -7,7 +7,7 @@ use crate::space::Space;
 use pagewright_sync::Platform;
 use pagewright_table::EntryView;
 use pagewright_tlb::frames::IsolatedFolio;
-use pagewright_types::{Counter, Errno, NodeId, PAGE_SIZE, VirtAddr};
+use pagewright_types::{Errno, NodeId, PAGE_SIZE, VirtAddr};
 
 /// The most pages that [`Mm::move_pages`] takes at once; a caller with more calls it again.
 pub const MOVE_PAGES_CHUNK: usize = MOST_PAGES;
@@ -68,24 +68,16 @@ impl<P: Platform> Mm<P> {
             while at < pages.len() {
                 // Pages that follow each other and go to one node move together.
                 let (first, node) = (at, pages[at].1);
-                let (mut refused, mut status) = (0_u64, None);
+                let mut status = None;
                 while at < pages.len() && pages[at].1 == node && status.is_none() {
                     match self.take_page(space, pages[at].0.align_down(PAGE_SIZE), node, all) {
                         PageToMove::Status(known) => status = Some(known),
-                        PageToMove::Isolated(isolated) => {
-                            if let Err((isolated, _)) = migrator.add(isolated, on_node(node)) {
-                                self.putback(isolated);
-                                refused += 1;
-                            }
-                        }
+                        PageToMove::Isolated(isolated) => migrator.add(isolated, on_node(node)),
                     }
                     at += 1;
                 }
                 let taken = at - first - usize::from(status.is_some());
                 let moved = migrator.run(|isolated| self.putback(isolated)) as usize;
-                if refused > 0 {
-                    self.tlb.count(Counter::PgMigrateFail, refused);
-                }
                 if let Some(status) = status {
                     tell(at - 1, status);
                 }

@@ -70,26 +70,18 @@ impl<P: Platform> Mm<P> {
         let dirty = source.clear_flags(FolioFlags::DIRTY) & FolioFlags::DIRTY;
         plant!(MigrateCopiesEarly; (), self.fx().copy(from, to, Order::ZERO));
         <P::Locks as Backend>::point();
-        let frozen = self.exchange(source, copy, (expected, raw));
+        let frozen = self.exchange(source, copy, Known { refs: expected, raw, dirty });
         source.set_flags(dirty);
-        if frozen.is_ok() {
-            copy.set_flags(dirty);
-        }
         frozen
     }
 
     /// Freezes the page and transfers it, under the locks by which it is found.
-    fn exchange<'a>(
-        &self,
-        source: Folio<'a>,
-        copy: Folio<'_>,
-        refs: (u32, u32),
-    ) -> Result<FrozenFolio<'a>, MigrateStop> {
+    fn exchange<'a>(&self, source: Folio<'a>, copy: Folio<'_>, known: Known) -> Result<FrozenFolio<'a>, MigrateStop> {
         match source.owner() {
-            FolioOwner::Anon(_) => self.exchange_in_slot(source, copy, refs),
+            FolioOwner::Anon(_) => self.exchange_in_slot(source, copy, known),
             FolioOwner::File(id) => {
                 let file = self.files.get(id).ok_or(MigrateStop::Changed)?;
-                file.exchange_cached(self, source, copy, || self.exchange_in_slot(source, copy, refs))
+                file.exchange_cached(self, source, copy, || self.exchange_in_slot(source, copy, known))
             }
             FolioOwner::None => Err(MigrateStop::Unmovable),
         }
@@ -104,26 +96,37 @@ impl<P: Platform> Mm<P> {
         &self,
         source: Folio<'a>,
         copy: Folio<'_>,
-        refs: (u32, u32),
+        known: Known,
     ) -> Result<FrozenFolio<'a>, MigrateStop> {
         match source.swap_entry() {
-            None => freeze_into(source, copy, refs),
-            Some(entry) => self.exchange_cached_slot(entry, copy.pfn(), || freeze_into(source, copy, refs)),
+            None => freeze_into(source, copy, known),
+            Some(entry) => self.exchange_cached_slot(entry, copy.pfn(), || freeze_into(source, copy, known)),
         }
     }
 }
 
-/// Freezes the page from `expected` references, and transfers it with `raw` of them to its copy.
-fn freeze_into<'a>(
-    source: Folio<'a>,
-    copy: Folio<'_>,
-    (expected, raw): (u32, u32),
-) -> Result<FrozenFolio<'a>, MigrateStop> {
+/// What is known of a page before it is frozen.
+#[derive(Clone, Copy)]
+struct Known {
+    /// All references.
+    refs: u32,
+    /// Those that exist as numbers alone.
+    raw: u32,
+    /// The dirty flag, if it was set before the copy.
+    dirty: FolioFlags,
+}
+
+/// Freezes the page from exactly the references that are known, and transfers it to its copy.
+///
+/// The copy is dirty before another CPU can find it.
+fn freeze_into<'a>(source: Folio<'a>, copy: Folio<'_>, known: Known) -> Result<FrozenFolio<'a>, MigrateStop> {
+    let Known { refs: expected, raw, dirty } = known;
     let frozen = source.freeze(expected).map_err(|_| MigrateStop::Changed)?;
     if plant!(MigrateStoreLost; false, source.flags().contains(FolioFlags::DIRTY)) {
         frozen.thaw(expected);
         return Err(MigrateStop::Changed);
     }
     frozen.transfer(copy, raw);
+    copy.set_flags(dirty);
     Ok(frozen)
 }

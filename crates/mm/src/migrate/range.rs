@@ -5,45 +5,56 @@ use crate::error::MmError;
 use crate::mm::Mm;
 use crate::policy::MemPolicy;
 use crate::space::Space;
-use arrayvec::ArrayVec;
 use core::ops::ControlFlow;
 use pagewright_arch::Isa;
 use pagewright_sync::Platform;
-use pagewright_tlb::frames::{FrameRequest, IsolatedFolio};
+use pagewright_tlb::frames::FrameRequest;
 use pagewright_types::{NodeId, NodeMask, Order, PAGE_SIZE, PageRange, VirtAddr};
 
 /// Pages that move with one wait.
 const TOGETHER: usize = 64;
 
 /// Which pages of a range move, and where to.
-struct RangeMove<F> {
+struct RangeMove {
     /// The nodes whose pages stay.
     stay: NodeMask,
     /// Whether pages move that other processes map, too (`MPOL_MF_MOVE_ALL`).
     all: bool,
-    /// Where a page of a node goes; `None` if it stays.
-    to: F,
+    /// The request for the copies.
+    to: FrameRequest,
 }
 
 impl<P: Platform> Mm<P> {
     /// Moves the pages of a process from some nodes to others (`migrate_pages(2)`).
     ///
     /// The pages of the first of `from` go to the first of `to`, and so on; if there are fewer in
-    /// `to`, they are counted around (`node_remap`). Pages that other processes map move only with
-    /// `all`. Returns how many pages could not be moved.
+    /// `to`, they are counted around (`node_remap`). As in Linux (`do_migrate_pages`), pages of a
+    /// node of `to` stay if the numbers differ, and a node is emptied before it is filled, if
+    /// possible. Pages that other processes map move only with `all`. Returns how many pages could
+    /// not be moved.
     ///
     /// # Errors
     /// [`MmError::NoKernelMemory`]; pages before that have moved.
     pub fn migrate_pages(&self, space: &Space<P>, from: NodeMask, to: NodeMask, all: bool) -> Result<u64, MmError> {
-        let stay = NodeMask::from_word(!from.word());
-        let targets = to.iter().count();
-        let target = |node: NodeId| {
-            let nth = from.iter().position(|from| from == node).filter(|_| targets > 0)?;
-            let to = to.iter().nth(nth % targets)?;
-            (to != node).then(|| on_node(to))
+        let (sources, targets) = (from.iter().count(), to.iter().count());
+        let target_of = |(nth, node): (usize, NodeId)| {
+            let target = to.iter().nth(nth % targets.max(1))?;
+            let stays = target == node || sources != targets && to.contains(node);
+            (!stays).then_some((node, target))
         };
+        let pairs = || from.iter().enumerate().filter_map(target_of);
         let whole = PageRange::new(VirtAddr::ZERO, P::Isa::USER_END);
-        self.call(|| self.move_range(space, whole, &RangeMove { stay, all, to: target }))
+        self.call(|| {
+            let (mut left, mut failed) = (from, 0);
+            loop {
+                let remaining = || pairs().filter(|(source, _)| left.contains(*source));
+                let next = remaining().find(|(_, target)| !left.contains(*target)).or_else(|| remaining().last());
+                let Some((source, target)) = next else { return Ok(failed) };
+                left = left.intersection(NodeMask::from_word(!NodeMask::of(source).word()));
+                let stay = NodeMask::from_word(!NodeMask::of(source).word());
+                failed += self.move_range(space, whole, &RangeMove { stay, all, to: on_node(target) })?;
+            }
+        })
     }
 
     /// Moves the pages of a range to the nodes of a policy; returns how many could not be moved.
@@ -57,27 +68,15 @@ impl<P: Platform> Mm<P> {
         (policy, nodes): (MemPolicy, NodeMask),
         all: bool,
     ) -> Result<u64, MmError> {
-        self.move_range(space, range, &RangeMove { stay: nodes, all, to: |_| Some(self.request(Order::ZERO, policy)) })
+        self.move_range(space, range, &RangeMove { stay: nodes, all, to: self.request(Order::ZERO, policy) })
     }
 
-    fn move_range(
-        &self,
-        space: &Space<P>,
-        range: PageRange,
-        what: &RangeMove<impl Fn(NodeId) -> Option<FrameRequest>>,
-    ) -> Result<u64, MmError> {
+    fn move_range(&self, space: &Space<P>, range: PageRange, what: &RangeMove) -> Result<u64, MmError> {
         let mut migrator = Migrator::try_new(self, TOGETHER)?;
         let (mut rest, mut failed) = (range, 0);
         while !rest.is_empty() {
-            let mut taken = ArrayVec::<(IsolatedFolio, FrameRequest), TOGETHER>::new();
-            let (next, busy) = self.take_misplaced(space, rest, what, &mut taken);
+            let (next, busy) = self.take_misplaced(space, rest, what, &mut migrator);
             failed += busy;
-            for (isolated, request) in taken {
-                if let Err((isolated, _)) = migrator.add(isolated, request) {
-                    self.putback(isolated);
-                    failed += 1;
-                }
-            }
             migrator.run(|isolated| {
                 self.putback(isolated);
                 failed += 1;
@@ -94,20 +93,23 @@ impl<P: Platform> Mm<P> {
         &self,
         space: &Space<P>,
         range: PageRange,
-        what: &RangeMove<impl Fn(NodeId) -> Option<FrameRequest>>,
-        taken: &mut ArrayVec<(IsolatedFolio, FrameRequest), TOGETHER>,
+        what: &RangeMove,
+        migrator: &mut Migrator<'_, P>,
     ) -> (VirtAddr, u64) {
         let map = space.map().read();
-        let mut busy = 0;
+        let (mut busy, mut taken) = (0, 0);
         let full = self.for_each_misplaced((&map, map.tables(&self.tlb)), range, what.stay, |_, page| {
-            let Some(request) = (what.to)(page.node).filter(|_| what.all || !page.is_shared) else {
+            if !what.all && page.is_shared {
                 return ControlFlow::Continue(());
-            };
-            match self.frames().isolate(page.folio) {
-                Some(isolated) => taken.push((isolated, request)),
+            }
+            match (!page.is_moving).then(|| self.frames().isolate(page.folio)).flatten() {
+                Some(isolated) => {
+                    migrator.add(isolated, what.to);
+                    taken += 1;
+                }
                 None => busy += 1,
             }
-            if taken.is_full() { ControlFlow::Break(page.va.add(PAGE_SIZE)) } else { ControlFlow::Continue(()) }
+            if taken == TOGETHER { ControlFlow::Break(page.va.add(PAGE_SIZE)) } else { ControlFlow::Continue(()) }
         });
         (full.break_value().unwrap_or(range.end()), busy)
     }

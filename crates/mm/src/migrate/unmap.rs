@@ -25,11 +25,11 @@ impl<P: Platform> Mm<P> {
         batch: &mut Batch<'_, P>,
     ) -> Result<(), MigrateStop> {
         let folio = self.frames().folio(pfn);
-        let mut stop = Ok(());
+        let (mut stop, first) = (Ok(()), places.len());
         self.visit_folio(folio, SpaceLock::Try, |visit| {
             let FolioVisit::Mapped(mapped) = visit else { return ControlFlow::Continue(()) };
             if places.len() == places.capacity() {
-                stop = Err(MigrateStop::Busy);
+                stop = Err(MigrateStop::TooManyEntries);
                 return ControlFlow::Break(());
             }
             self.declare_reduced(mapped.space, PageRange::page(mapped.va), Rights::empty());
@@ -42,7 +42,9 @@ impl<P: Platform> Mm<P> {
             };
             places.push(mapped.table.slot_of(mapped.va));
             debt.absorb_into(batch, mapped.space.table().context());
-            ControlFlow::Continue(())
+            // An entry keeps its mapping, so the visit does not see that no other is left.
+            let all = (places.len() - first) as u32 == folio.mapcount();
+            if all { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
         stop
     }

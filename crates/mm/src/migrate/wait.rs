@@ -13,14 +13,16 @@ use pagewright_types::{PageRange, VirtAddr};
 impl<P: Platform> Mm<P> {
     /// Waits until no own entry of `range` is a migration entry.
     ///
-    /// If the caller holds the space for writing, no other appears there. It is free while no page
-    /// is moved.
+    /// If the caller holds the space for writing, no other appears there. Otherwise others may, and
+    /// its operation handles the entries that it meets. It is free while no page is moved.
     #[inline]
     pub(crate) fn await_migrations(&self, tables: Tables<'_, P>, range: PageRange) {
         plant!(MigrationNotAwaited => return);
         if self.migrators.load(Ordering::Acquire) > 0 {
-            while let Some(va) = tables.first_migrating(range) {
+            let mut rest = range;
+            while let Some(va) = tables.first_migrating(rest) {
                 self.await_migration(tables, va);
+                rest = PageRange::new(va, range.end());
             }
         }
     }

@@ -27,6 +27,8 @@ pub struct MisplacedPage<'m> {
     ///
     /// Below a shared table, a mapcount of 1 stands for every sharer.
     pub is_shared: bool,
+    /// Whether the page is being moved, by another call or a demotion.
+    pub is_moving: bool,
 }
 
 impl<P: Platform> Mm<P> {
@@ -47,7 +49,8 @@ impl<P: Platform> Mm<P> {
             let Some(part) = vma.range(start).intersect(range) else { continue };
             for (table, under) in tables.read_locked(part) {
                 for va in table.entries(under) {
-                    let Some(leaf) = table.leaf(va).filter(|leaf| !leaf.is_special()) else { continue };
+                    let entry = table.entry(va);
+                    let Some(leaf) = entry.page().filter(|leaf| !leaf.is_special()) else { continue };
                     let pfn = leaf.page_at(va);
                     let folio = self.frames().folio(pfn);
                     let node = self.node_of(folio);
@@ -55,7 +58,7 @@ impl<P: Platform> Mm<P> {
                         continue;
                     }
                     let is_shared = self.mappings_of(pfn) != 1 || table.sharers() != 1;
-                    visit(vma, MisplacedPage { va, folio, node, is_shared })?;
+                    visit(vma, MisplacedPage { va, folio, node, is_shared, is_moving: entry.is_migrating() })?;
                 }
             }
         }

@@ -33,7 +33,7 @@ impl<P: Platform> Mm<P> {
         let mut staying = ArrayVec::<IsolatedFolio, N>::new();
         for isolated in folios.drain(..) {
             match target(&isolated) {
-                Some(node) => staying.extend(migrator.add(isolated, on_node(node)).err().map(|(isolated, _)| isolated)),
+                Some(node) => migrator.add(isolated, on_node(node)),
                 None => staying.push(isolated),
             }
         }

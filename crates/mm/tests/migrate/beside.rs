@@ -171,7 +171,10 @@ impl<I: Isa> Scene<I> {
             }
             Deed::Lock => {
                 world.lab.on(cpu, |mm| mm.mlock(space, base, len)).expect("memory");
-                world.lab.on(cpu, |mm| mm.munlock(space, base, len)).expect("mapped");
+                match cpu {
+                    OTHER => world.lab.on(cpu, |mm| mm.munlock(space, base, len)).expect("mapped"),
+                    _ => world.lab.on(cpu, |mm| mm.munlockall(space)),
+                }
                 Some(10)
             }
             Deed::Guard => {

@@ -309,6 +309,11 @@ fn all_pages_of_a_process_move_from_node_to_node<I: Isa>() {
     device.release(MakeDirty::No);
     assert_eq!(moves(NEAR, FAR), 0);
     assert_eq!(nodes(&process, &pages), vec![Ok(FAR); 130]);
+    // Two nodes to one: as in Linux, what is on that one stays.
+    let both = NodeMask::first(2);
+    assert_eq!(world.on(CPU, |mm| mm.migrate_pages(&process.space, both, NodeMask::of(FAR), false)), Ok(0));
+    assert_eq!(world.on(CPU, |mm| mm.migrate_pages(&process.space, both, both, false)), Ok(0));
+    assert_eq!(nodes(&process, &pages), vec![Ok(FAR); 130]);
     pages.iter().for_each(|va| assert_eq!(process.read(CPU, *va), va.raw()));
     world.recount(&[&process]);
     world.at_rest(&[]);

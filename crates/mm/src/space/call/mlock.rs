@@ -129,6 +129,7 @@ impl<P: Platform> Mm<P> {
         for (_, vma, part) in map.parts(range) {
             let is_locked = lock.contains(VmFlags::LOCKED);
             if vma.flags().contains(VmFlags::LOCKED) != is_locked {
+                self.await_migrations(map.tables(&self.tlb), part);
                 for (table, under) in map.tables(&self.tlb).owned(part).locked(part) {
                     table.relock_run(under, Mlocked(is_locked));
                 }
