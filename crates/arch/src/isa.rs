@@ -41,6 +41,9 @@ pub trait Isa: Copy + fmt::Debug + 'static {
     /// First address past user memory (Linux's `TASK_SIZE`).
     const USER_END: VirtAddr;
 
+    /// All of user memory.
+    const USER: PageRange = PageRange::new(VirtAddr::ZERO, Self::USER_END);
+
     /// The range for mappings with `MAP_32BIT`.
     ///
     /// `None` if the instruction set ignores that flag and `MAP_ABOVE4G`.

@@ -71,6 +71,11 @@ impl FrameRequest {
     pub const fn new(order: Order, node: NodeId) -> Self {
         Self { order, node, permitted: NodeMask::ALL, urgency: Urgency::Normal, settled_only: false }
     }
+
+    /// A request for 2^order frames of `node` alone (`__GFP_THISNODE`), at normal urgency.
+    pub const fn of_node(order: Order, node: NodeId) -> Self {
+        Self { permitted: NodeMask::of(node), ..Self::new(order, node) }
+    }
 }
 
 /// The failure of a [`FrameRequest`].
@@ -210,7 +215,6 @@ impl<P: Platform> FrameAllocator<P> {
     #[inline]
     fn count_numa(&self, cpu: CpuId, served: NodeId, preferred: NodeId, local: NodeId) {
         let count = |node: NodeId, event: NumaEvent| {
-            self.counters.add(cpu, event.counter(), 1);
             self.numa_events[node.index()].add(cpu, event as usize, 1);
         };
         if served == preferred {

@@ -16,7 +16,7 @@ use crate::lru::Lru;
 use crate::memmap::Memmap;
 use crate::numa_event::NumaEvent;
 use crate::record::FrameState;
-use crate::tiers::{NodeTier, tiers_of};
+use crate::tiers::demotion_targets_of;
 use crate::watermark::{self, Watermarks};
 use crate::zone::{Zone, ZoneId, ZoneKind, ZoneView};
 use alloc::boxed::Box;
@@ -52,7 +52,8 @@ pub struct Frames<P: Platform> {
     /// For each node, its own zones and then those of other nodes, nearest first (`zonelist`).
     pub(crate) fallbacks: Box<[Box<[ZoneId]>]>,
     pub(crate) node_of_cpu: Box<[NodeId]>,
-    pub(crate) tiers: Box<[NodeTier]>,
+    /// For each node, the one to which its pages are demoted.
+    pub(crate) demotion_targets: Box<[Option<NodeId>]>,
     /// For each node, its [`NumaEvent`]s.
     pub(crate) numa_events: Box<[PerCpuSums<{ NumaEvent::ALL.len() }>]>,
     /// For each node, whether an allocation found no permitted node above its low watermark.
@@ -76,7 +77,7 @@ impl<P: Platform> Frames<P> {
             clear_selector: clear_selector_for(&machine),
             fallbacks: fallbacks_of(layout, &zones)?,
             node_of_cpu: nodes_of_cpus(layout, span.cpus)?,
-            tiers: tiers_of(layout)?,
+            demotion_targets: demotion_targets_of(layout)?,
             numa_events: try_boxed_each(
                 layout.nodes.len(),
                 layout.nodes.iter().map(|_| PerCpuSums::try_new(span.cpus)),
@@ -174,6 +175,16 @@ impl<P: Platform> Frames<P> {
     #[inline]
     pub fn node_of_cpu(&self, cpu: CpuId) -> NodeId {
         self.node_of_cpu[cpu.index()]
+    }
+
+    /// The value of a counter over all CPUs and nodes.
+    ///
+    /// Those of [`NumaEvent`]s are kept by node alone, so an allocation counts each once.
+    pub fn counter(&self, counter: Counter) -> u64 {
+        match NumaEvent::of(counter) {
+            Some(event) => self.numa_events.iter().map(|node| node.sum(event as usize)).sum(),
+            None => self.counters.sum(counter),
+        }
     }
 
     /// How often an event of allocation has happened on a node since boot.

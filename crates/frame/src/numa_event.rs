@@ -30,6 +30,11 @@ impl NumaEvent {
     /// All events, in the order of `/proc/vmstat`.
     pub const ALL: [Self; 6] = [Self::Hit, Self::Miss, Self::Foreign, Self::Interleave, Self::Local, Self::Other];
 
+    /// The event that a counter counts over all nodes, if it counts one.
+    pub(crate) fn of(counter: Counter) -> Option<Self> {
+        Self::ALL.into_iter().find(|event| event.counter() == counter)
+    }
+
     /// The counter of the event over all nodes.
     #[inline]
     pub const fn counter(self) -> Counter {

@@ -14,41 +14,24 @@ use alloc::boxed::Box;
 use pagewright_sync::{AllocError, Platform, try_boxed};
 use pagewright_types::NodeId;
 
-/// The distance of two nodes without a table of distances (`REMOTE_DISTANCE`).
-const REMOTE: u8 = 20;
-
-/// Where pages of a node go when they are demoted.
-#[derive(Clone, Copy)]
-pub(crate) struct NodeTier {
-    /// 0 for the top tier, more for each lower one.
-    tier: u8,
-    demotes_to: Option<NodeId>,
-}
-
-/// The tier of each node, and the node to which it demotes.
-pub(crate) fn tiers_of(layout: &MemoryLayout<'_>) -> Result<Box<[NodeTier]>, AllocError> {
+/// For each node, the one to which its pages are demoted.
+pub(crate) fn demotion_targets_of(layout: &MemoryLayout<'_>) -> Result<Box<[Option<NodeId>]>, AllocError> {
     let nodes = || layout.nodes.iter().map(|node| node.id);
-    let mut tiers =
-        try_boxed(layout.nodes.len(), nodes().map(|node| NodeTier { tier: depth(layout, node), demotes_to: None }))?;
-    for from in nodes() {
-        let lower = |to: &NodeId| tiers[to.index()].tier > tiers[from.index()].tier;
-        let next = |to: &NodeId| (tiers[to.index()].tier, distance(layout, from, *to), to.index());
-        tiers[from.index()].demotes_to = nodes().filter(lower).min_by_key(next);
-    }
-    Ok(tiers)
+    let target_of = |from: NodeId| {
+        let lower = nodes().filter(|to| tier(layout, *to) > tier(layout, from));
+        lower.min_by_key(|to| (tier(layout, *to), layout.distance(from.index(), to.index()), to.index()))
+    };
+    try_boxed(layout.nodes.len(), nodes().map(target_of))
 }
 
-/// The distance of a node without CPUs from the nearest one with CPUs; 0 for one with CPUs.
-fn depth(layout: &MemoryLayout<'_>, node: NodeId) -> u8 {
+/// The tier of a node: whether it has no CPUs, and then how far it is from the nearest that has.
+fn tier(layout: &MemoryLayout<'_>, node: NodeId) -> (bool, Option<u8>) {
     let has_cpus = |node: &&NodeSpec<'_>| node.cpus.iter().next().is_some();
     if layout.nodes.get(node.index()).is_some_and(|node| has_cpus(&node)) {
-        return 0;
+        return (false, None);
     }
-    layout.nodes.iter().filter(has_cpus).map(|fast| distance(layout, fast.id, node)).min().unwrap_or(REMOTE)
-}
-
-fn distance(layout: &MemoryLayout<'_>, from: NodeId, to: NodeId) -> u8 {
-    layout.distance(from.index(), to.index()).unwrap_or(REMOTE)
+    let fast = layout.nodes.iter().filter(has_cpus);
+    (true, fast.filter_map(|fast| layout.distance(fast.id.index(), node.index())).min())
 }
 
 impl<P: Platform> Frames<P> {
@@ -57,15 +40,7 @@ impl<P: Platform> Frames<P> {
     /// # Panics
     /// When there is no such node.
     pub fn demotion_target(&self, node: NodeId) -> Option<NodeId> {
-        self.tiers[node.index()].demotes_to
-    }
-
-    /// Whether the node is of the top tier (`node_is_toptier`).
-    ///
-    /// # Panics
-    /// When there is no such node.
-    pub fn is_top_tier(&self, node: NodeId) -> bool {
-        self.tiers[node.index()].tier == 0
+        self.demotion_targets[node.index()]
     }
 }
 
@@ -82,8 +57,7 @@ mod tests {
         };
         let nodes: alloc::vec::Vec<_> = cpus.iter().enumerate().map(of).collect();
         let layout = MemoryLayout { distances, ..MemoryLayout::new(&nodes) };
-        let tiers = tiers_of(&layout).expect("memory");
-        tiers.iter().map(|tier| tier.demotes_to.map(NodeId::index)).collect()
+        demotion_targets_of(&layout).expect("memory").iter().map(|target| target.map(NodeId::index)).collect()
     }
 
     #[test]

@@ -112,13 +112,13 @@ impl<P: Platform> Mm<P> {
     }
 
     /// Returns the number of pages on the LRU lists of a kind, over all nodes.
-    fn listed(&self, list: LruList) -> u64 {
+    pub(crate) fn listed(&self, list: LruList) -> u64 {
         self.nodes().map(|node| u64::from(self.frames().lru_pages(node, list))).sum()
     }
 
     /// Returns the value of a counter since boot.
     pub fn counter(&self, counter: Counter) -> u64 {
-        self.tlb.frames().counters().sum(counter)
+        self.frames().counter(counter)
     }
 
     /// Calls `visit` for every address space, oldest first, without locks.

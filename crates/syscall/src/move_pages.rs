@@ -21,14 +21,14 @@ impl MigratePagesRequest {
         let (from, to) = (read_nodes(caller, self.from)?, read_nodes(caller, self.to)?);
         let all = caller.may_move_all();
         let serve = |space: &Space<P>| {
-            if to.iter().any(|node| !mm.has_node(node.raw().into())) && !all {
+            let existing = to.intersection(mm.node_mask());
+            if existing != to && !all {
                 return Err(Errno::EPERM.into());
             }
-            let to = to.intersection(mm.node_mask());
-            if to.is_empty() {
+            if existing.is_empty() {
                 return Err(Errno::EINVAL.into());
             }
-            mm.migrate_pages(space, from, to, all).map_err(|error| error.errno().into())
+            mm.migrate_pages(space, from, existing, all).map_err(|error| error.errno().into())
         };
         if self.pid == 0 { serve(caller.space()) } else { serve(&*caller.space_of_pid(self.pid)?) }
     }

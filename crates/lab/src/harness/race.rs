@@ -42,6 +42,14 @@ pub fn race_in_long_turns<I: Isa>(world: &TestWorld<I>, seed: u64, programs: Vec
     race_by(world, &ScheduleStrategy::Pct { seed, depth: 6, length: 1000, rates: Rates::default() }, programs);
 }
 
+/// Like [`race`], for two seeds of five with few preemptions ([`race_in_long_turns`]).
+///
+/// # Panics
+/// If the programs do not complete.
+pub fn race_in_short_or_long_turns<I: Isa>(world: &TestWorld<I>, seed: u64, programs: Vec<CoroutineBody>) {
+    if seed % 5 < 2 { race_in_long_turns(world, seed, programs) } else { race(world, seed, programs) }
+}
+
 /// Like [`race`], with at most two preemptions, in the first steps, for a window one step wide.
 ///
 /// # Panics

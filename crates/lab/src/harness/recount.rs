@@ -9,7 +9,7 @@ use pagewright_sim::Sim;
 use pagewright_sync::Arc;
 use pagewright_table::{EntryView, LeafView, LockedTable, ReadOnly};
 use pagewright_tlb::frames::{EntryCounts, FolioFlags, FolioOwner, SWAP_ENTRIES};
-use pagewright_types::{PAGE_SIZE, PageRange, Pfn, Rights, SpaceId, VirtAddr};
+use pagewright_types::{PAGE_SIZE, Pfn, Rights, SpaceId, VirtAddr};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
@@ -168,7 +168,7 @@ fn check_space<I: Isa>(
     let map = space.map().read();
     map.tables(mm.tlb()).sum_shared_edits();
     let mut resident = [RssKind::File, RssKind::Anon, RssKind::Shmem].map(|kind| (kind, 0));
-    let everything = PageRange::new(VirtAddr::ZERO, I::USER_END);
+    let everything = I::USER;
     let leaves: Vec<_> = map
         .tables(mm.tlb())
         .read_locked(everything)

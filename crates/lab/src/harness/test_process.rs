@@ -94,7 +94,7 @@ impl<I: Isa> TestProcess<I> {
         let map = self.space.map().read();
         self.world.on(CPU, |mm| {
             let tlb = mm.tlb();
-            let whole = PageRange::new(VirtAddr::ZERO, I::USER_END);
+            let whole = I::USER;
             let tables = map.tables(tlb).try_own(whole).expect("a space that shares no table");
             let frames = tlb.frames();
             let page = tables.lock(near).and_then(|table| table.leaf(near)).expect("just written");

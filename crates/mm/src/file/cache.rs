@@ -447,7 +447,7 @@ impl<P: Platform> FileObject<P> {
 }
 
 /// The index at which a cache holds the page of `folio`; `None` if it does not any more.
-fn index_of(pages: &BPlusTree<CacheEntry>, folio: Folio<'_>) -> Option<u64> {
+pub(super) fn index_of(pages: &BPlusTree<CacheEntry>, folio: Folio<'_>) -> Option<u64> {
     let index = folio.index();
     (pages.get(index)?.page() == Some(folio.pfn())).then_some(index)
 }

@@ -1,6 +1,6 @@
 //! The copy of a page that moves takes its place in the cache (`folio_migrate_mapping`).
 
-use super::cache::CacheEntry;
+use super::cache::{CacheEntry, index_of};
 use super::object::FileObject;
 use crate::migrate::MigrateStop;
 use crate::mm::Mm;
@@ -10,12 +10,11 @@ use pagewright_tlb::frames::Folio;
 impl<P: Platform> FileObject<P> {
     /// Makes the cache name `copy` in place of `source`, if `exchange` succeeds under its lock.
     ///
-    /// The caller holds the folio's lock and a reference. `exchange`
-    /// takes the reference of the cache; the cache gets a new one of the copy.
+    /// The caller holds the folio's lock and a reference. `exchange` takes the reference of the
+    /// cache; the cache gets a new one of the copy.
     ///
     /// # Errors
-    /// That of `exchange`, or [`MigrateStop::Changed`] if the page has left the cache; nothing has
-    /// changed.
+    /// [`MigrateStop`] of `exchange`, or because the page has left the cache; nothing has changed.
     pub(crate) fn exchange_cached<T>(
         &self,
         mm: &Mm<P>,
@@ -24,10 +23,7 @@ impl<P: Platform> FileObject<P> {
         exchange: impl FnOnce() -> Result<T, MigrateStop>,
     ) -> Result<T, MigrateStop> {
         let mut pages = self.pages.lock();
-        let index = source.index();
-        if pages.get(index).is_none_or(|cached| cached.page() != Some(source.pfn())) {
-            return Err(MigrateStop::Changed);
-        }
+        let index = index_of(&pages, source).ok_or(MigrateStop)?;
         let exchanged = exchange()?;
         let page = mm.frames().folio(copy.pfn()).get().into_stored();
         pages.update(index, |cached| *cached = CacheEntry::Page(page));

@@ -28,7 +28,7 @@ use pagewright_arch::Isa;
 use pagewright_plant::plant;
 use pagewright_sync::{Arc, Platform};
 use pagewright_tlb::Gather;
-use pagewright_types::{Counter, PageRange, Rights, VirtAddr};
+use pagewright_types::{Counter, Rights};
 
 impl<P: Platform> Mm<P> {
     /// Copies an address space.
@@ -86,8 +86,7 @@ impl<P: Platform> Mm<P> {
         self.join_files(from, child)?;
         to.copy_from(from, &copied);
         child.swap_cow_page_tables(parent.cow_page_tables());
-        let whole = PageRange::new(VirtAddr::ZERO, P::Isa::USER_END);
-        self.await_migrations(from.tables(&self.tlb), whole);
+        self.await_migrations(from.tables(&self.tlb), P::Isa::USER);
         let why = self.why_none_is_shared(parent);
         let shares = why.is_none();
         if shares && self.share_tables(parent, from, &mut to, gather)? {

@@ -1,6 +1,6 @@
 //! Migration: moving pages to another node while programs use them (`mm/migrate.c`).
 //!
-//! Key types: `Migrator`, the pages that move together; `MigrateStop`, why a page stays.
+//! Key types: `Migrator`, the pages that move together; `MigrateStop`, that one stays.
 //!
 //! ```text
 //!   add       a page that is off its list
@@ -72,7 +72,7 @@ use pagewright_sync::Platform;
 use pagewright_sync::atomic::Ordering;
 use pagewright_tlb::Batch;
 use pagewright_tlb::frames::{FolioFlags, FolioLock, FolioOwner, FolioRef, FrameRequest, IsolatedFolio};
-use pagewright_types::{Counter, NodeId, NodeMask, Order};
+use pagewright_types::Counter;
 
 /// The most pages that move together (`NR_MAX_BATCHED_MIGRATION`).
 const MOST_PAGES: usize = 512;
@@ -81,16 +81,9 @@ const MOST_PAGES: usize = 512;
 const PLACES_PER_PAGE: usize = 8;
 const LEAST_PLACES: usize = 512;
 
-/// Why a page stays where it is, after its entries were looked for.
+/// A page stays: an entry or a reference was not accounted for, or it was stored to meanwhile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum MigrateStop {
-    /// It is pinned, or of a kind that does not move.
-    Unmovable,
-    /// It has more entries than there is room for.
-    TooManyEntries,
-    /// An entry or a reference was not accounted for, or it was stored to meanwhile.
-    Changed,
-}
+pub(crate) struct MigrateStop;
 
 /// A page that moves, and its copy.
 struct MovingPage<'m> {
@@ -100,8 +93,8 @@ struct MovingPage<'m> {
     copy_lock: FolioLock<'m>,
     /// Its entries, as a part of the migrator's places.
     places: core::ops::Range<usize>,
-    /// Why it stays, as far as is known.
-    stop: Option<MigrateStop>,
+    /// Whether every entry that was met was cleared.
+    cleared: Result<(), MigrateStop>,
 }
 
 /// Pages that move together, with one wait for other CPUs.
@@ -160,13 +153,13 @@ impl<'m, P: Platform> Migrator<'m, P> {
         mm.migrators.fetch_add(1, Ordering::AcqRel);
         plant!(MigrateCopiesEarly => {
             for page in &self.pages {
-                mm.fx().copy(page.isolated.pfn(), page.copy.pfn(), Order::ZERO);
+                mm.fx().copy(page.isolated.pfn(), page.copy.pfn(), pagewright_types::Order::ZERO);
             }
         });
         let mut batch = Batch::new(&mm.tlb);
         for page in &mut self.pages {
             let first = self.places.len();
-            page.stop = mm.clear_entries(page.isolated.pfn(), &mut self.places, &mut batch).err();
+            page.cleared = mm.clear_entries(page.isolated.pfn(), &mut self.places, &mut batch);
             page.places = first..self.places.len();
         }
         batch.settle();
@@ -218,7 +211,7 @@ impl<P: Platform> Mm<P> {
         };
         let copy = frames.new_folio(block);
         let copy_lock = frames.folio(copy.pfn()).try_lock().expect("a new folio is not locked");
-        Ok(MovingPage { isolated, lock, copy, copy_lock, places: 0..0, stop: None })
+        Ok(MovingPage { isolated, lock, copy, copy_lock, places: 0..0, cleared: Ok(()) })
     }
 
     /// Unlocks a page that stays and has its entries, and frees its copy.
@@ -229,9 +222,4 @@ impl<P: Platform> Mm<P> {
         self.free_swap_cache(self.frames().folio(isolated.pfn()));
         isolated
     }
-}
-
-/// A request for a page of one node alone (`__GFP_THISNODE`).
-pub(crate) fn on_node(node: NodeId) -> FrameRequest {
-    FrameRequest { permitted: NodeMask::of(node), ..FrameRequest::new(Order::ZERO, node) }
 }

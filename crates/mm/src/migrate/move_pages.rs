@@ -1,13 +1,13 @@
 //! `move_pages`: moving single pages to nodes, and asking where they are.
 
-use super::{MOST_PAGES, Migrator, on_node};
+use super::{MOST_PAGES, Migrator};
 use crate::error::MmError;
 use crate::mm::Mm;
 use crate::space::Space;
 use pagewright_sync::Platform;
 use pagewright_table::EntryView;
-use pagewright_tlb::frames::IsolatedFolio;
-use pagewright_types::{Errno, NodeId, PAGE_SIZE, VirtAddr};
+use pagewright_tlb::frames::{FrameRequest, IsolatedFolio};
+use pagewright_types::{Errno, NodeId, Order, PAGE_SIZE, VirtAddr};
 
 /// The most pages that [`Mm::move_pages`] takes at once; a caller with more calls it again.
 pub const MOVE_PAGES_CHUNK: usize = MOST_PAGES;
@@ -72,7 +72,9 @@ impl<P: Platform> Mm<P> {
                 while at < pages.len() && pages[at].1 == node && status.is_none() {
                     match self.take_page(space, pages[at].0.align_down(PAGE_SIZE), node, all) {
                         PageToMove::Status(known) => status = Some(known),
-                        PageToMove::Isolated(isolated) => migrator.add(isolated, on_node(node)),
+                        PageToMove::Isolated(isolated) => {
+                            migrator.add(isolated, FrameRequest::of_node(Order::ZERO, node))
+                        }
                     }
                     at += 1;
                 }

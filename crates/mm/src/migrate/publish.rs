@@ -30,10 +30,7 @@ impl<P: Platform> Mm<P> {
     pub(super) fn finish_page(&self, page: MovingPage<'_>, places: &[PteSlot]) -> Result<(), IsolatedFolio> {
         let (from, to) = (page.isolated.pfn(), page.copy.pfn());
         let places = &places[page.places.clone()];
-        let published = match page.stop {
-            None => self.publish_copy(from, to, places.len() as u32),
-            Some(stop) => Err(stop),
-        };
+        let published = page.cleared.and_then(|()| self.publish_copy(from, to, places.len() as u32));
         let restore = |pfn: Pfn| places.iter().for_each(|place| restore_migrated(&self.tlb, *place, pfn));
         let Ok(frozen) = published else {
             restore(from);
@@ -57,15 +54,15 @@ impl<P: Platform> Mm<P> {
         let (source, copy) = (self.frames().folio(from), self.frames().folio(to));
         let found = plant!(MigrateIgnoresUnfound; source.mapcount(), entries);
         if found != source.mapcount() {
-            return Err(MigrateStop::Changed);
+            return Err(MigrateStop);
         }
+        // Those of entries and of the swap cache exist as numbers alone.
         let in_slot = u32::from(source.swap_entry().is_some());
         let in_file = u32::from(matches!(source.owner(), FolioOwner::File(_)));
-        // Those of entries and of the swap cache exist as numbers alone.
-        let raw = in_slot + plant!(MigrateIgnoresUnfound; source.mapcount(), entries);
+        let raw = in_slot + found;
         let expected = plant!(MigrateIgnoresPin; source.refs(), 1 + in_file + raw);
         if source.refs() != expected {
-            return Err(MigrateStop::Changed);
+            return Err(MigrateStop);
         }
         let dirty = source.clear_flags(FolioFlags::DIRTY) & FolioFlags::DIRTY;
         plant!(MigrateCopiesEarly; (), self.fx().copy(from, to, Order::ZERO));
@@ -80,10 +77,10 @@ impl<P: Platform> Mm<P> {
         match source.owner() {
             FolioOwner::Anon(_) => self.exchange_in_slot(source, copy, known),
             FolioOwner::File(id) => {
-                let file = self.files.get(id).ok_or(MigrateStop::Changed)?;
+                let file = self.files.get(id).ok_or(MigrateStop)?;
                 file.exchange_cached(self, source, copy, || self.exchange_in_slot(source, copy, known))
             }
-            FolioOwner::None => Err(MigrateStop::Unmovable),
+            FolioOwner::None => Err(MigrateStop),
         }
     }
 }
@@ -121,10 +118,10 @@ struct Known {
 /// The copy is dirty before another CPU can find it.
 fn freeze_into<'a>(source: Folio<'a>, copy: Folio<'_>, known: Known) -> Result<FrozenFolio<'a>, MigrateStop> {
     let Known { refs: expected, raw, dirty } = known;
-    let frozen = source.freeze(expected).map_err(|_| MigrateStop::Changed)?;
+    let frozen = source.freeze(expected).map_err(|_| MigrateStop)?;
     if plant!(MigrateStoreLost; false, source.flags().contains(FolioFlags::DIRTY)) {
         frozen.thaw(expected);
-        return Err(MigrateStop::Changed);
+        return Err(MigrateStop);
     }
     frozen.transfer(copy, raw);
     copy.set_flags(dirty);

@@ -1,6 +1,6 @@
 //! Moving the pages of ranges: `mbind` with `MPOL_MF_MOVE`, and `migrate_pages`.
 
-use super::{Migrator, on_node};
+use super::Migrator;
 use crate::error::MmError;
 use crate::mm::Mm;
 use crate::policy::MemPolicy;
@@ -43,16 +43,16 @@ impl<P: Platform> Mm<P> {
             (!stays).then_some((node, target))
         };
         let pairs = || from.iter().enumerate().filter_map(target_of);
-        let whole = PageRange::new(VirtAddr::ZERO, P::Isa::USER_END);
         self.call(|| {
             let (mut left, mut failed) = (from, 0);
             loop {
                 let remaining = || pairs().filter(|(source, _)| left.contains(*source));
                 let next = remaining().find(|(_, target)| !left.contains(*target)).or_else(|| remaining().last());
                 let Some((source, target)) = next else { return Ok(failed) };
-                left = left.intersection(NodeMask::from_word(!NodeMask::of(source).word()));
                 let stay = NodeMask::from_word(!NodeMask::of(source).word());
-                failed += self.move_range(space, whole, &RangeMove { stay, all, to: on_node(target) })?;
+                left = left.intersection(stay);
+                let to = FrameRequest::of_node(Order::ZERO, target);
+                failed += self.move_range(space, P::Isa::USER, &RangeMove { stay, all, to })?;
             }
         })
     }

@@ -29,7 +29,7 @@ impl<P: Platform> Mm<P> {
         self.visit_folio(folio, SpaceLock::Try, |visit| {
             let FolioVisit::Mapped(mapped) = visit else { return ControlFlow::Continue(()) };
             if places.len() == places.capacity() {
-                stop = Err(MigrateStop::TooManyEntries);
+                stop = Err(MigrateStop);
                 return ControlFlow::Break(());
             }
             self.declare_reduced(mapped.space, PageRange::page(mapped.va), Rights::empty());
@@ -37,7 +37,7 @@ impl<P: Platform> Mm<P> {
             let pinned = |_| plant!(MigrateIgnoresPin; false, folio.maybe_pinned_after(FullBarrier::execute()));
             let debt = mapped.table.run(mapped.vma.mlocked()).unmap_for_migration(mapped.va, pinned);
             let Some(debt) = debt else {
-                stop = Err(MigrateStop::Unmovable);
+                stop = Err(MigrateStop);
                 return ControlFlow::Break(());
             };
             places.push(mapped.table.slot_of(mapped.va));

@@ -45,8 +45,7 @@ impl<P: Platform> Mm<P> {
         mut visit: impl FnMut(&Vma<P>, MisplacedPage<'_>) -> ControlFlow<B>,
     ) -> ControlFlow<B> {
         let mut last = None;
-        for (start, vma) in map.overlapping(range) {
-            let Some(part) = vma.range(start).intersect(range) else { continue };
+        for (_, vma, part) in map.parts(range) {
             for (table, under) in tables.read_locked(part) {
                 for va in table.entries(under) {
                     let entry = table.entry(va);

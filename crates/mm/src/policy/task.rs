@@ -94,7 +94,7 @@ impl<P: Platform> Mm<P> {
             return Err(bad);
         }
         if query.contains(PolicyQuery::MEMS_ALLOWED) {
-            let all = NodeMask::first(self.frames().nodes());
+            let all = self.node_mask();
             return if query == PolicyQuery::MEMS_ALLOWED {
                 Ok(PolicyReport { value: 0, nodes: all })
             } else {

@@ -28,7 +28,6 @@ impl<P: Platform> Mm<P> {
         if core::mem::replace(&mut map.ended, true) {
             return;
         }
-        let everything = PageRange::new(VirtAddr::ZERO, P::Isa::USER_END);
         let all = PageRange::new(VirtAddr::ZERO, top_of_tables::<P>());
         let own = map.leave_shared(Leaver::Ends, &self.tlb, all, map.iter().map(|(start, vma)| vma.range(start)));
         let mut gather = Gather::full_space(&self.tlb, space.table().context());
@@ -37,7 +36,7 @@ impl<P: Platform> Mm<P> {
         }
         self.free_all_tables(&map, own, &mut gather);
         gather.settle();
-        while let Some(vma) = map.take_first_in(everything) {
+        while let Some(vma) = map.take_first_in(P::Isa::USER) {
             if let Some(shmem) = map.release(&vma) {
                 self.drop_file(&shmem);
             }

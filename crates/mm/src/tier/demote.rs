@@ -3,13 +3,13 @@
 //! A page that cannot be moved is reclaimed as without tiers. The copy comes from free frames of
 //! the target node alone: an allocation that reclaims there would demote pages of it in turn.
 
-use crate::migrate::{Migrator, on_node};
+use crate::migrate::Migrator;
 use crate::mm::Mm;
 use crate::settings::MmSetting;
 use arrayvec::ArrayVec;
 use pagewright_sync::Platform;
-use pagewright_tlb::frames::IsolatedFolio;
-use pagewright_types::NodeId;
+use pagewright_tlb::frames::{FrameRequest, IsolatedFolio};
+use pagewright_types::{NodeId, Order};
 
 impl<P: Platform> Mm<P> {
     /// The node to which reclaim moves pages of `node`, if it does (`can_demote`).
@@ -24,20 +24,27 @@ impl<P: Platform> Mm<P> {
     ///
     /// The others stay in `folios`.
     pub(crate) fn demote<const N: usize>(&self, folios: &mut ArrayVec<IsolatedFolio, N>) -> u32 {
-        let target = |isolated: &IsolatedFolio| self.demotion_target(self.node_of(self.frames().folio(isolated.pfn())));
-        if !folios.iter().any(|isolated| target(isolated).is_some()) {
+        if self.settings.get(MmSetting::DemotionEnabled) == 0 {
             return 0;
         }
-        // Without memory for its lists, pages are reclaimed as without tiers.
-        let Ok(mut migrator) = Migrator::try_new(self, folios.len()) else { return 0 };
-        let mut staying = ArrayVec::<IsolatedFolio, N>::new();
+        let (mut going, mut staying) = (ArrayVec::<_, N>::new(), ArrayVec::<_, N>::new());
         for isolated in folios.drain(..) {
-            match target(&isolated) {
-                Some(node) => migrator.add(isolated, on_node(node)),
+            match self.demotion_target(self.node_of(self.frames().folio(isolated.pfn()))) {
+                Some(node) => going.push((isolated, FrameRequest::of_node(Order::ZERO, node))),
                 None => staying.push(isolated),
             }
         }
-        let moved = migrator.run(|isolated| staying.push(isolated));
+        let mut moved = 0;
+        if !going.is_empty() {
+            match Migrator::try_new(self, going.len()) {
+                Ok(mut migrator) => {
+                    going.into_iter().for_each(|(isolated, request)| migrator.add(isolated, request));
+                    moved = migrator.run(|isolated| staying.push(isolated));
+                }
+                // Without memory for its lists, pages are reclaimed as without tiers.
+                Err(_) => staying.extend(going.into_iter().map(|(isolated, _)| isolated)),
+            }
+        }
         *folios = staying;
         moved
     }

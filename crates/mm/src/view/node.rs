@@ -5,6 +5,7 @@
 //! Not guaranteed: what is counted for the machine alone, such as mapped and file pages. Linux's
 //! files have lines for these.
 
+use super::meminfo::lru_lines;
 use crate::mm::Mm;
 use core::fmt::{self, Write};
 use pagewright_sync::Platform;
@@ -43,25 +44,11 @@ impl<P: Platform> Mm<P> {
     /// The error of the writer.
     pub fn show_node_meminfo(&self, node: NodeId, out: &mut dyn Write) -> fmt::Result {
         let (total, free) = (self.managed_pages_of(node), self.free_pages_of(node));
-        let listed = |list| u64::from(self.frames().lru_pages(node, list));
-        let [inactive_anon, active_anon, inactive_file, active_file] =
-            [LruList::InactiveAnon, LruList::ActiveAnon, LruList::InactiveFile, LruList::ActiveFile].map(listed);
-        let lines = [
-            ("MemTotal:", total),
-            ("MemFree:", free),
-            ("MemUsed:", total.saturating_sub(free)),
-            ("Active:", active_anon + active_file),
-            ("Inactive:", inactive_anon + inactive_file),
-            ("Active(anon):", active_anon),
-            ("Inactive(anon):", inactive_anon),
-            ("Active(file):", active_file),
-            ("Inactive(file):", inactive_file),
-            ("Unevictable:", listed(LruList::Unevictable)),
-            // Locked mappings are the only reason for a page to be unevictable.
-            ("Mlocked:", listed(LruList::Unevictable)),
-        ];
+        let lines = [("MemTotal:", total), ("MemFree:", free), ("MemUsed:", total.saturating_sub(free))];
+        let lists = lru_lines(|list| u64::from(self.frames().lru_pages(node, list)));
         lines
             .iter()
+            .chain(&lists)
             .try_for_each(|(name, pages)| writeln!(out, "Node {node} {name:<15} {:>8} kB", pages * PAGE_SIZE / 1024))
     }
 

@@ -7,7 +7,7 @@
 //! Not covered: calls that remove the mapping, after which a pin and its address part.
 
 use pagewright_arch::{Isa, on_both};
-use pagewright_lab::harness::race::{assert_holds, race, race_in_long_turns};
+use pagewright_lab::harness::race::{assert_holds, race_in_short_or_long_turns};
 use pagewright_lab::harness::recount::{self, Pins};
 use pagewright_lab::harness::{CPU, GupCall, OTHER, THIRD, TestDevice, TestProcess, TestWorld};
 use pagewright_lab::planted_bugs_are_found;
@@ -199,11 +199,7 @@ fn pin_beside_two_calls<I: Isa>(seed: u64) -> bool {
         Box::new(move || one.act(first, OTHER)),
         Box::new(move || two.act(second, THIRD)),
     ];
-    if seed % 5 < 2 {
-        race_in_long_turns(&world, seed, programs)
-    } else {
-        race(&world, seed, programs)
-    }
+    race_in_short_or_long_turns(&world, seed, programs);
     let device = taken.take().expect("pinned");
     let children = scene.children();
     let before: Vec<u64> = children.iter().map(|child| child.read(OTHER, base)).collect();

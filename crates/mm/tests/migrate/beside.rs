@@ -9,7 +9,7 @@
 use super::{FAR, NEAR};
 use pagewright_arch::{Isa, on_both};
 use pagewright_lab::harness::files::DiskFile;
-use pagewright_lab::harness::race::{assert_holds, race, race_in_long_turns};
+use pagewright_lab::harness::race::{assert_holds, race_in_short_or_long_turns};
 use pagewright_lab::harness::{
     ANON, CPU, FileHandle, GupCall, OTHER, THIRD, TestDevice, TestProcess, TestWorld, at, recount,
 };
@@ -187,6 +187,18 @@ impl<I: Isa> Scene<I> {
     }
 }
 
+/// Moves pages to the other node, back, and there again.
+fn there_and_back<I: Isa>(process: &TestProcess<I>, base: VirtAddr, pages: u64) -> CoroutineBody {
+    let (world, space) = (Rc::clone(&process.world), process.space.clone());
+    Box::new(move || {
+        for node in [FAR, NEAR, FAR] {
+            let pages: Vec<(VirtAddr, NodeId)> = (0..pages).map(|page| (at(base, page), node)).collect();
+            let mover = |mm: &Mm<Sim<I>>| mm.move_pages(&space, &pages, true, |_, _| {});
+            world.lab.on(CPU, mover).expect("memory for the lists");
+        }
+    })
+}
+
 /// One CPU moves pages, two others make a call each; what is there in the end is what they left.
 fn move_beside_two_calls<I: Isa>(seed: u64) -> bool {
     let world = TestWorld::<I>::two_nodes(3, 2 << 20);
@@ -211,23 +223,9 @@ fn move_beside_two_calls<I: Isa>(seed: u64) -> bool {
             left.borrow_mut()[index] = value;
         })
     };
-    let moves = {
-        let scene = scene.clone();
-        Box::new(move || {
-            for node in [FAR, NEAR, FAR] {
-                let pages: Vec<(VirtAddr, NodeId)> = (0..2 * PAGES).map(|page| (at(base, page), node)).collect();
-                let moved =
-                    scene.process.world.lab.on(CPU, |mm| mm.move_pages(&scene.process.space, &pages, true, |_, _| {}));
-                moved.expect("memory for the lists");
-            }
-        })
-    };
+    let moves = there_and_back(&scene.process, base, 2 * PAGES);
     let programs: Vec<CoroutineBody> = vec![moves, act(0, OTHER), act(1, THIRD)];
-    if seed % 5 < 2 {
-        race_in_long_turns(&world, seed, programs)
-    } else {
-        race(&world, seed, programs)
-    }
+    race_in_short_or_long_turns(&world, seed, programs);
     let process = &scene.process;
     world.lab.run(CPU, &process.space);
     let kept = (0..2).all(|index| {
@@ -357,22 +355,9 @@ fn move_file_beside_two_calls<I: Isa>(seed: u64) -> bool {
             left.borrow_mut()[index] = value;
         })
     };
-    let moves = {
-        let scene = scene.clone();
-        Box::new(move || {
-            for node in [FAR, NEAR, FAR] {
-                let pages: Vec<(VirtAddr, NodeId)> = (0..2).map(|page| (at(base, page), node)).collect();
-                let mover = |mm: &Mm<Sim<I>>| mm.move_pages(&scene.process.space, &pages, true, |_, _| {});
-                scene.process.world.lab.on(CPU, mover).expect("memory for the lists");
-            }
-        })
-    };
+    let moves = there_and_back(&scene.process, base, 2);
     let programs: Vec<CoroutineBody> = vec![moves, act(0, OTHER), act(1, THIRD)];
-    if seed % 5 < 2 {
-        race_in_long_turns(&world, seed, programs)
-    } else {
-        race(&world, seed, programs)
-    }
+    race_in_short_or_long_turns(&world, seed, programs);
     let process = &scene.process;
     world.lab.run(CPU, &process.space);
     let kept = (0..2).all(|index| process.read(CPU, at(base, index as u64)) == left.borrow()[index]);

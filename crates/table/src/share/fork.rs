@@ -119,8 +119,7 @@ impl<P: Platform, M> MmapWrite<'_, P, M> {
         if !tables.tree.has_shared() {
             return;
         }
-        let everything = PageRange::new(VirtAddr::ZERO, P::Isa::USER_END);
-        if plant!(SharingForgotten; true, tables.first_shared(everything).is_none()) {
+        if plant!(SharingForgotten; true, tables.first_shared(P::Isa::USER).is_none()) {
             tables.tree.note_unshared();
         }
     }

@@ -31,7 +31,7 @@ use pagewright_plant::plant;
 use pagewright_sync::Platform;
 use pagewright_tlb::frames::{EntryCounts, TableMarks};
 use pagewright_tlb::{Debt, Gather, OwedFlush, Tlb};
-use pagewright_types::{Counter, Level, PageRange, Pfn, VirtAddr};
+use pagewright_types::{Counter, Level, PageRange, Pfn};
 
 /// Whether a space counts in its resident set what it leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,8 +118,7 @@ impl<P: Platform> Tables<'_, P> {
 
     /// Counts in the space what is below its shared pointers.
     pub(super) fn count_shared(&self) {
-        let whole = PageRange::new(VirtAddr::ZERO, P::Isa::USER_END);
-        self.each_shared((self.tree.root(), Level::PGD), whole, &mut |parent, index, pointer| {
+        self.each_shared((self.tree.root(), Level::PGD), P::Isa::USER, &mut |parent, index, pointer| {
             let old = LockedTable::new(*self, pointer.pfn, below(parent.level()), parent.address(index));
             self.count_reached(self.reach_of(&old));
         });

@@ -94,16 +94,16 @@ impl<P: Platform> Mm<P> {
                     return Err(MmError::OverLockLimit { pages, limit: map.limits().get(Resource::Memlock) });
                 }
                 if current {
-                    self.own_tables(map.tables(&self.tlb), everything::<P>())?;
+                    self.own_tables(map.tables(&self.tlb), P::Isa::USER)?;
                 }
                 map.new_flags = if flags.contains(LockAllFlags::FUTURE) { lock } else { VmFlags::empty() };
                 if current {
-                    self.relock_pages(&map, everything::<P>(), lock);
-                    map.update_flags(everything::<P>(), |vma| relocked(vma, lock));
+                    self.relock_pages(&map, P::Isa::USER, lock);
+                    map.update_flags(P::Isa::USER, |vma| relocked(vma, lock));
                 }
             }
             if current {
-                self.populate_range(space, everything::<P>(), VmFlags::LOCKED);
+                self.populate_range(space, P::Isa::USER, VmFlags::LOCKED);
             }
             Ok(())
         })
@@ -114,8 +114,8 @@ impl<P: Platform> Mm<P> {
         self.call(|| {
             let mut map = space.map().write();
             map.new_flags = VmFlags::empty();
-            self.relock_pages(&map, everything::<P>(), VmFlags::empty());
-            map.update_flags(everything::<P>(), |vma| relocked(vma, VmFlags::empty()));
+            self.relock_pages(&map, P::Isa::USER, VmFlags::empty());
+            map.update_flags(P::Isa::USER, |vma| relocked(vma, VmFlags::empty()));
         });
     }
 
@@ -189,10 +189,6 @@ impl<P: Platform> AddressMap<P> {
         }
         Err(MmError::OverLockLimit { pages, limit: self.limits().get(Resource::Memlock) })
     }
-}
-
-fn everything<P: Platform>() -> PageRange {
-    PageRange::new(VirtAddr::ZERO, P::Isa::USER_END)
 }
 
 /// Returns the flags of a mapping with its lock replaced by `lock`.

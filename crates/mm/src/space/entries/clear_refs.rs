@@ -14,7 +14,7 @@ use pagewright_sync::{FullBarrier, Platform};
 use pagewright_table::{EntryRun, EntryView, LeafView};
 use pagewright_tlb::Gather;
 use pagewright_tlb::frames::FolioFlags;
-use pagewright_types::{PageRange, Rights, VirtAddr};
+use pagewright_types::{Rights, VirtAddr};
 
 /// What to clear.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,7 +83,7 @@ impl<P: Platform> Mm<P> {
 
     fn clear_soft_dirty(&self, space: &Space<P>) -> Result<(), MmError> {
         let mut map = space.map().write();
-        self.own_tables(map.tables(&self.tlb), PageRange::new(VirtAddr::ZERO, P::Isa::USER_END))?;
+        self.own_tables(map.tables(&self.tlb), P::Isa::USER)?;
         let mut gather = Gather::new(&self.tlb, space.table().context());
         let mut next = VirtAddr::ZERO;
         while let Some((start, vma)) = map.find_or_after(next) {
