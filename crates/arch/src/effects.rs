@@ -304,6 +304,16 @@ pub trait Effects: Clone + 'static {
     /// Copies a block of frames (`copy_page`).
     fn copy(&self, from: Pfn, to: Pfn, order: Order);
 
+    /// Makes the contents of a frame visible to the instruction fetches of all CPUs.
+    ///
+    /// arm64: cleans the frame's lines to the point of unification, and invalidates them in the
+    /// instruction caches (`DC CVAU`, `IC IVAU`; Arm ARM B2.4.4). The default does nothing, which
+    /// is right where fetches see stores: on x86-64 (Intel SDM vol. 3A §12.6).
+    #[inline]
+    fn publish_code(&self, pfn: Pfn) {
+        let _ = pfn;
+    }
+
     /// Reads bytes of physical memory; the range must lie within one frame.
     ///
     /// An aligned range of 1, 2, 4 or 8 bytes is read by one load.

@@ -37,11 +37,10 @@ use crate::block::{Block, UnsettledBlock};
 use crate::clear::Residency;
 use crate::frames::{Frames, FramesError};
 use crate::layout::MemoryLayout;
-use crate::numa_event::NumaEvent;
+use crate::node_event::NodeEvent;
 use crate::watermark::Urgency;
 use crate::zone::{WatermarkLevel, ZoneBlock, ZoneRequest};
 use core::ops::Deref;
-use core::sync::atomic::Ordering;
 use pagewright_plant::plant;
 use pagewright_sync::Platform;
 use pagewright_types::{Counter, CpuId, DebtFloor, NodeId, NodeMask, Order};
@@ -149,7 +148,7 @@ impl<P: Platform> FrameAllocator<P> {
                 return Ok(unsettled);
             }
             if *mark == WatermarkLevel::Low {
-                self.want_reclaim(request.permitted);
+                self.want_reclaim_of(request.permitted);
             }
         }
         self.alloc_drained(cpu, request, floor())
@@ -214,25 +213,22 @@ impl<P: Platform> FrameAllocator<P> {
     /// Counts where a block came from (`zone_statistics`).
     #[inline]
     fn count_numa(&self, cpu: CpuId, served: NodeId, preferred: NodeId, local: NodeId) {
-        let count = |node: NodeId, event: NumaEvent| {
-            self.numa_events[node.index()].add(cpu, event as usize, 1);
+        let count = |node: NodeId, event: NodeEvent| {
+            self.node_events[node.index()].add(cpu, event as usize, 1);
         };
         if served == preferred {
-            count(served, NumaEvent::Hit);
+            count(served, NodeEvent::Hit);
         } else {
-            count(served, NumaEvent::Miss);
-            count(preferred, NumaEvent::Foreign);
+            count(served, NodeEvent::Miss);
+            count(preferred, NodeEvent::Foreign);
         }
-        count(served, if served == local { NumaEvent::Local } else { NumaEvent::Other });
+        count(served, if served == local { NodeEvent::Local } else { NodeEvent::Other });
     }
 
     /// Records that no zone of these nodes is above its low watermark (`wake_all_kswapds`).
     #[cold]
-    fn want_reclaim(&self, permitted: NodeMask) {
-        for (node, wanted) in self.reclaim_wanted.iter().enumerate() {
-            if permitted.contains(NodeId::new(node as u8)) {
-                wanted.store(true, Ordering::Relaxed);
-            }
-        }
+    fn want_reclaim_of(&self, permitted: NodeMask) {
+        let nodes = (0..self.nodes()).map(|node| NodeId::new(node as u8));
+        nodes.filter(|node| permitted.contains(*node)).for_each(|node| self.want_reclaim(node));
     }
 }

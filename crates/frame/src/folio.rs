@@ -60,7 +60,7 @@ impl FolioOwner {
 
     #[inline]
     fn unpack(raw: u64) -> Self {
-        match raw & !u64::from(u32::MAX) {
+        match raw & 3 << 32 {
             Self::ANON => Self::Anon(ForkNodeId::new(raw as u32)),
             Self::FILE => Self::File(FileId::new(raw as u32)),
             _ => Self::None,

@@ -13,7 +13,7 @@ use core::sync::atomic::Ordering;
 bitflags::bitflags! {
     /// Flags of a folio (Linux's page flags).
     ///
-    /// Bits 12 to 15 of the word are free; the age is in the bits above.
+    /// Bits 13 to 15 of the word are free; the age is in the bits above.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
     pub struct FolioFlags: u32 {
         /// Locked by one user: see [`Folio::try_lock`] (`PG_locked`).
@@ -40,6 +40,8 @@ bitflags::bitflags! {
         const WRITEBACK = 1 << 10;
         /// On the active list before (`PG_workingset`).
         const WORKINGSET = 1 << 11;
+        /// Instruction fetches see the contents (arm64's `PG_dcache_clean`).
+        const CODE_VISIBLE = 1 << 12;
     }
 }
 

@@ -14,15 +14,15 @@ use crate::clear::{ClearCaps, ClearSelector};
 use crate::layout::{MemoryLayout, MemoryLayoutError};
 use crate::lru::Lru;
 use crate::memmap::Memmap;
-use crate::numa_event::NumaEvent;
+use crate::node_event::NodeEvent;
 use crate::record::FrameState;
-use crate::tiers::demotion_targets_of;
+use crate::tiers::{demotion_targets_of, top_tier_of};
 use crate::watermark::{self, Watermarks};
 use crate::zone::{Zone, ZoneId, ZoneKind, ZoneView};
 use alloc::boxed::Box;
 use core::sync::atomic::{AtomicBool, Ordering};
 use pagewright_sync::{AllocError, Backend, Counters, Gauges, PerCpuSums, Platform, try_boxed, try_boxed_each};
-use pagewright_types::{Counter, CpuId, FrameRange, Gauge, NodeId, Pfn};
+use pagewright_types::{Counter, CpuId, FrameRange, Gauge, NodeId, NodeMask, Pfn};
 use thiserror::Error;
 
 /// Why [`FrameAllocator::try_new`](crate::FrameAllocator::try_new) failed.
@@ -54,9 +54,10 @@ pub struct Frames<P: Platform> {
     pub(crate) node_of_cpu: Box<[NodeId]>,
     /// For each node, the one to which its pages are demoted.
     pub(crate) demotion_targets: Box<[Option<NodeId>]>,
-    /// For each node, its [`NumaEvent`]s.
-    pub(crate) numa_events: Box<[PerCpuSums<{ NumaEvent::ALL.len() }>]>,
-    /// For each node, whether an allocation found no permitted node above its low watermark.
+    pub(crate) top_tier: NodeMask,
+    /// For each node, its [`NodeEvent`]s.
+    pub(crate) node_events: Box<[PerCpuSums<{ NodeEvent::ALL.len() }>]>,
+    /// For each node, whether it was found short of free frames, and reclaim is wanted.
     pub(crate) reclaim_wanted: Box<[AtomicBool]>,
 }
 
@@ -78,7 +79,8 @@ impl<P: Platform> Frames<P> {
             fallbacks: fallbacks_of(layout, &zones)?,
             node_of_cpu: nodes_of_cpus(layout, span.cpus)?,
             demotion_targets: demotion_targets_of(layout)?,
-            numa_events: try_boxed_each(
+            top_tier: top_tier_of(layout),
+            node_events: try_boxed_each(
                 layout.nodes.len(),
                 layout.nodes.iter().map(|_| PerCpuSums::try_new(span.cpus)),
             )?,
@@ -179,23 +181,15 @@ impl<P: Platform> Frames<P> {
 
     /// The value of a counter over all CPUs and nodes.
     ///
-    /// Those of [`NumaEvent`]s are kept by node alone, so an allocation counts each once.
+    /// Those of [`NodeEvent`]s are kept by node alone, so an allocation counts each once.
     pub fn counter(&self, counter: Counter) -> u64 {
-        match NumaEvent::of(counter) {
-            Some(event) => self.numa_events.iter().map(|node| node.sum(event as usize)).sum(),
+        match NodeEvent::of(counter) {
+            Some(event) => self.node_events.iter().map(|node| node.sum(event as usize)).sum(),
             None => self.counters.sum(counter),
         }
     }
 
-    /// How often an event of allocation has happened on a node since boot.
-    ///
-    /// # Panics
-    /// When there is no such node.
-    pub fn numa_events(&self, node: NodeId, event: NumaEvent) -> u64 {
-        self.numa_events[node.index()].sum(event as usize)
-    }
-
-    /// Whether an allocation found no permitted node above its low watermark, and may use this one.
+    /// Whether a node was found short of free frames by an operation that wanted some of it.
     ///
     /// [`Self::reclaim_done`] forgets it.
     ///
@@ -203,6 +197,14 @@ impl<P: Platform> Frames<P> {
     /// When there is no such node.
     pub fn is_reclaim_wanted(&self, node: NodeId) -> bool {
         self.reclaim_wanted[node.index()].load(Ordering::Relaxed)
+    }
+
+    /// Asks for background reclaim of a node (`wakeup_kswapd`).
+    ///
+    /// # Panics
+    /// When there is no such node.
+    pub fn want_reclaim(&self, node: NodeId) {
+        self.reclaim_wanted[node.index()].store(true, Ordering::Relaxed);
     }
 
     /// Forgets that a node wants reclaim; background reclaim of it has ended.

@@ -233,7 +233,7 @@ pub(crate) struct FrameRecord {
     /// Of a table, the key of translations that may linger. Of a frame not in use, the time at
     /// which a block that begins here was last freed.
     pub(crate) index: AtomicU64,
-    /// The owner of a folio; the space for which a table was made.
+    /// The owner of a folio, and a note about its last use; the space for which a table was made.
     pub(crate) owner_or_space: AtomicU64,
     /// The key of the debt of a free block, or of the debt that a block in use will owe.
     debt: AtomicU64,

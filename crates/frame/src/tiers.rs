@@ -12,7 +12,14 @@ use crate::frames::Frames;
 use crate::layout::{MemoryLayout, NodeSpec};
 use alloc::boxed::Box;
 use pagewright_sync::{AllocError, Platform, try_boxed};
-use pagewright_types::NodeId;
+use pagewright_types::{NodeId, NodeMask};
+
+/// The nodes of the top tier (`node_is_toptier`).
+pub(crate) fn top_tier_of(layout: &MemoryLayout<'_>) -> NodeMask {
+    let nodes = layout.nodes.iter().map(|node| node.id);
+    let word = nodes.filter(|node| !tier(layout, *node).0).map(|node| NodeMask::of(node).word());
+    NodeMask::from_word(word.fold(0, |mask, word| mask | word))
+}
 
 /// For each node, the one to which its pages are demoted.
 pub(crate) fn demotion_targets_of(layout: &MemoryLayout<'_>) -> Result<Box<[Option<NodeId>]>, AllocError> {
@@ -41,6 +48,12 @@ impl<P: Platform> Frames<P> {
     /// When there is no such node.
     pub fn demotion_target(&self, node: NodeId) -> Option<NodeId> {
         self.demotion_targets[node.index()]
+    }
+
+    /// Whether a node is of the top tier, so that no pages are promoted from it.
+    #[inline]
+    pub fn is_top_tier(&self, node: NodeId) -> bool {
+        self.top_tier.contains(node)
     }
 }
 

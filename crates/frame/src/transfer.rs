@@ -34,14 +34,16 @@ impl<'a> FrozenFolio<'a> {
         let flags = self.folio().flags();
         debug_assert!(!flags.contains(FolioFlags::LRU), "INV-LRU-PLACE: {:?} is moved while on a list", self.folio());
         debug_assert_eq!(target.refs(), 1, "INV-MIGRATE-TRANSFER: {target:?} was found by others");
-        let word = from.flags.load(Ordering::Relaxed);
+        // Instruction fetches see the frame of the source, not the copy.
+        let word = from.flags.load(Ordering::Relaxed) & !FolioFlags::CODE_VISIBLE.bits();
         to.flags.store(plant!(MigratedFlagsLost; FolioFlags::LOCKED.bits(), word), Ordering::Relaxed);
         let words = [&from.large_mapcount_or_mlocks, &from.pincount_or_swap];
         for (from, to) in words.into_iter().zip([&to.large_mapcount_or_mlocks, &to.pincount_or_swap]) {
             to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
         }
         target.set_owner(self.folio().owner(), self.folio().index());
-        to.counts.set(1 + refs, from.counts.mappings());
+        let held = plant!(MigratedRefLost; refs.saturating_sub(1), refs);
+        to.counts.set(1 + held, from.counts.mappings());
     }
 
     /// Makes the folio one that nothing names, with one reference, that of the caller.

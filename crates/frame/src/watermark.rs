@@ -10,6 +10,7 @@
 //!   it.
 //! - Below `min`, the zone serves only [`Urgency::Reserve`].
 //! - At `high`, reclaim that started below `low` may stop.
+//! - At `promo`, it stops where pages are promoted, so that there is room for them.
 //!
 //! Not guaranteed: that memory above a watermark is contiguous. Nothing is kept back in DMA32
 //! (Linux's `lowmem_reserve_ratio`), because no request here asks for low addresses.
@@ -37,6 +38,8 @@ pub struct Watermarks {
     pub low: u32,
     /// Reclaim stops above this.
     pub high: u32,
+    /// Where pages are promoted to the zone, reclaim stops above this instead (`WMARK_PROMO`).
+    pub promo: u32,
 }
 
 /// Linux's default of `vm.min_free_kbytes` for a machine of `managed` frames, in KiB.
@@ -57,7 +60,7 @@ impl Watermarks {
         let min = (u128::from(pages_min) * u128::from(managed) / u128::from(machine)) as u64;
         let gap = (min / 4).max(u64::from(managed) * u64::from(scale_factor) / 10_000);
         let cut = |mark: u64| mark.min(u64::from(managed)) as u32;
-        Self { min: cut(min), low: cut(min + gap), high: cut(min + 2 * gap) }
+        Self { min: cut(min), low: cut(min + gap), high: cut(min + 2 * gap), promo: cut(min + 3 * gap) }
     }
 }
 
@@ -72,7 +75,7 @@ mod tests {
         let frames = 8 << 18;
         assert_eq!(min_free_kbytes(u64::from(frames)), 11_585);
         let marks = Watermarks::of_zone(frames, u64::from(frames), 11_585, 10);
-        assert_eq!(marks, Watermarks { min: 2896, low: 2896 + 2097, high: 2896 + 2 * 2097 });
+        assert_eq!(marks, Watermarks { min: 2896, low: 2896 + 2097, high: 2896 + 2 * 2097, promo: 2896 + 3 * 2097 });
     }
 
     /// `vm.watermark_scale_factor` is at most 1,000.
@@ -80,7 +83,11 @@ mod tests {
     fn the_scale_factor_is_in_ten_thousandths_of_the_zone() {
         for (factor, gap) in [(1, 200), (10, 2_000), (1000, 200_000)] {
             let marks = Watermarks::of_zone(2_000_000, 2_000_000, 400, factor);
-            assert_eq!(marks, Watermarks { min: 100, low: 100 + gap, high: 100 + 2 * gap }, "factor {factor}");
+            assert_eq!(
+                marks,
+                Watermarks { min: 100, low: 100 + gap, high: 100 + 2 * gap, promo: 100 + 3 * gap },
+                "factor {factor}"
+            );
         }
     }
 
@@ -89,6 +96,6 @@ mod tests {
         assert_eq!(min_free_kbytes(16), 128);
         assert_eq!(min_free_kbytes(1 << 32), 262_144);
         let tiny = Watermarks::of_zone(16, 16, 128, 10);
-        assert_eq!(tiny, Watermarks { min: 16, low: 16, high: 16 });
+        assert_eq!(tiny, Watermarks { min: 16, low: 16, high: 16, promo: 16 });
     }
 }

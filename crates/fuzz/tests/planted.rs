@@ -273,6 +273,10 @@ fn expected(plant: PlantedBug) -> (Vec<Search>, &'static [Rule]) {
         | Bug::UnplacedNotTakenAlong
         | Bug::OrderNotKept => elsewhere("the tests of frame, tlb and table"),
         Bug::MigratedFlagsLost
+        | Bug::MigratedRefLost
+        | Bug::CodeNotPublished
+        | Bug::HintNotFlushed
+        | Bug::HintGivesEveryRight
         | Bug::MigrateCopiesEarly
         | Bug::MigrateIgnoresPin
         | Bug::MigrateIgnoresUnfound

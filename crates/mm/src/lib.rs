@@ -92,6 +92,7 @@ mod fork;
 pub mod gup;
 pub mod migrate;
 mod mm;
+mod numa;
 pub mod oom;
 pub mod policy;
 mod pool;

@@ -8,9 +8,11 @@ use crate::rmap::ForkTree;
 use crate::settings::{MmSetting, MmSettings};
 use crate::space::{CommittedPages, Space};
 use crate::swap::SwapState;
+use crate::tier::PromotionState;
+use alloc::boxed::Box;
 use pagewright_plant::plant;
-use pagewright_sync::atomic::AtomicU32;
-use pagewright_sync::{Arc, Backend, Platform, RankSet};
+use pagewright_sync::atomic::{AtomicU32, AtomicU64};
+use pagewright_sync::{Arc, Backend, Platform, RankSet, try_boxed};
 use pagewright_table::LeafView;
 use pagewright_tlb::Tlb;
 use pagewright_tlb::frames::{
@@ -31,6 +33,10 @@ pub struct Mm<P: Platform> {
     /// Migrators that may have entries in page tables.
     pub(crate) migrators: AtomicU32,
     pub(crate) task_policies: TaskPolicies,
+    /// What promotion to each node remembers.
+    pub(crate) promotions: Box<[PromotionState]>,
+    /// The embedder's time in ms, as its last tick said (`jiffies`).
+    pub(crate) clock_ms: AtomicU64,
     /// The zero page (`ZERO_PAGE`).
     ///
     /// Special leaves map it for reads of untouched anonymous memory.
@@ -63,6 +69,8 @@ impl<P: Platform> Mm<P> {
         let reclaim = reclaim.map_err(|error| MmSetupError::Frames(FramesError::OutOfMemory(error)))?;
         let task_policies = TaskPolicies::try_new(frames.cpus());
         let task_policies = task_policies.map_err(|error| MmSetupError::Frames(FramesError::OutOfMemory(error)))?;
+        let promotions = try_boxed(frames.nodes(), core::iter::repeat_with(PromotionState::default));
+        let promotions = promotions.map_err(|error| MmSetupError::Frames(FramesError::OutOfMemory(error)))?;
         frames.clear_selector().set_policy(settings.clear_policy());
         frames.set_lru_batch(settings.get(MmSetting::LruBatch) as u32);
         let tlb = Tlb::try_new(fx, frames, settings.tlb_config()).map_err(MmSetupError::Tlb)?;
@@ -80,6 +88,8 @@ impl<P: Platform> Mm<P> {
             committed: CommittedPages::default(),
             migrators: AtomicU32::new(0),
             task_policies,
+            promotions,
+            clock_ms: AtomicU64::new(0),
             zero_page,
         })
     }

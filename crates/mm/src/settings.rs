@@ -162,6 +162,27 @@ settings! {
     MmapMinAddr = "vm.mmap_min_addr", "/proc/sys/vm/mmap_min_addr", 65536,
         SettingValues::Number { min: 0, max: u32::MAX as u64 },
         "Lowest address that a program without CAP_SYS_RAWIO may map, and that mmap chooses for any program.";
+    NumaBalancing = "numa_balancing", "/proc/sys/kernel/numa_balancing", 0,
+        SettingValues::Number { min: 0, max: 2 },
+        "Whether the tick scans spaces so that faults show which CPUs use which pages: 1 moves pages to the nodes that use them, 2 moves hot pages of lower memory tiers to the top tier.";
+    NumaHotThresholdMs = "numa_balancing_hot_threshold_ms", "/sys/kernel/debug/sched/numa_balancing/hot_threshold_ms", 1000,
+        SettingValues::Number { min: 1, max: u32::MAX as u64 },
+        "Milliseconds between the scan and the use of a page of a lower tier below which it is hot; adapted, up to twice as many, to the rate limit.";
+    NumaPromoteRateLimit = "numa_balancing_promote_rate_limit_MBps", "/proc/sys/kernel/numa_balancing_promote_rate_limit_MBps", 65536,
+        SettingValues::Number { min: 1, max: u32::MAX as u64 },
+        "MB per second that may be promoted to a node.";
+    NumaScanDelayMs = "numa_balancing_scan_delay_ms", "/sys/kernel/debug/sched/numa_balancing/scan_delay_ms", 1000,
+        SettingValues::Number { min: 0, max: u32::MAX as u64 },
+        "Milliseconds between the first tick of a space and its first scan.";
+    NumaScanPeriodMaxMs = "numa_balancing_scan_period_max_ms", "/sys/kernel/debug/sched/numa_balancing/scan_period_max_ms", 60_000,
+        SettingValues::Number { min: 1, max: u32::MAX as u64 },
+        "Longest time in milliseconds in which a space is scanned once, and between two changes of the hot threshold.";
+    NumaScanPeriodMinMs = "numa_balancing_scan_period_min_ms", "/sys/kernel/debug/sched/numa_balancing/scan_period_min_ms", 1000,
+        SettingValues::Number { min: 1, max: u32::MAX as u64 },
+        "Shortest time in milliseconds in which a space is scanned once.";
+    NumaScanSizeMb = "numa_balancing_scan_size_mb", "/sys/kernel/debug/sched/numa_balancing/scan_size_mb", 256,
+        SettingValues::Number { min: 1, max: 1 << 20 },
+        "MB of a space that one scan covers.";
     OvercommitKbytes = "vm.overcommit_kbytes", "/proc/sys/vm/overcommit_kbytes", 0,
         SettingValues::Number { min: 0, max: u32::MAX as u64 },
         "KiB of memory that count towards the commit limit of overcommit policy 2, beside all swap; 0 leaves it to vm.overcommit_ratio.";

@@ -8,6 +8,7 @@ mod file;
 mod gup;
 mod invariants;
 mod migrate;
+mod numa;
 mod policy;
 mod reclaim;
 mod refused;

@@ -6,9 +6,13 @@
 use crate::setting::{Setting, SettingError};
 use clap::Args;
 use pagewright_capture::replay::ReplayConfig;
+use pagewright_capture::workload::WorkloadMachine;
 use pagewright_sim::config::{self, parse::ConfigParseError};
 use pagewright_sim::{ConfigError, MachineConfig, NodeConfig, NodeDistance, Profile, ProfileError};
 use pagewright_types::{CpuMask, IsaKind, PAGE_SIZE, SwapEntry};
+
+/// Memory of a machine for which no option gives it.
+const DEFAULT_MEM: &str = "2G";
 
 /// Options that describe a simulated machine.
 #[derive(Args, Clone, Debug)]
@@ -29,12 +33,13 @@ pub(crate) struct MachineOptions {
     pub(crate) cpus: u16,
     /// Memory on a single node, in bytes or with a suffix K, M, G or T (units of 1024).
     ///
-    /// --node replaces it.
+    /// The default is 2G, and for a workload about memory tiers the nodes that it is for. --node
+    /// replaces it.
     ///
     /// For a capture also a percentage, such as 50%: 100% is the sum of the peak RSS of its program
     /// images on Linux.
-    #[arg(long, value_name = "SIZE", default_value = "2G", conflicts_with = "node", allow_negative_numbers = true)]
-    pub(crate) mem: String,
+    #[arg(long, value_name = "SIZE", conflicts_with = "node", allow_negative_numbers = true)]
+    pub(crate) mem: Option<String>,
     #[command(flatten)]
     pub(crate) nodes: NodeOptions,
     /// Size of a swap device outside the machine's memory, 4K to 512G.
@@ -154,11 +159,12 @@ pub(crate) fn memory_option(has_nodes: bool) -> &'static str {
 impl MachineOptions {
     /// Parses `--mem`, in bytes.
     fn memory(&self, footprint: Option<u64>) -> Result<u64, OptionError> {
-        match self.mem.strip_suffix('%') {
-            None => config::parse::size(&self.mem).map_err(|error| OptionError::Parse { option: "--mem", error }),
+        let text = self.mem.as_deref().unwrap_or(DEFAULT_MEM);
+        match text.strip_suffix('%') {
+            None => config::parse::size(text).map_err(|error| OptionError::Parse { option: "--mem", error }),
             Some(number) => {
-                let percent: u64 = number.parse().map_err(|_| OptionError::Percent(self.mem.clone()))?;
-                let whole = footprint.ok_or_else(|| OptionError::NoFootprint(self.mem.clone()))?;
+                let percent: u64 = number.parse().map_err(|_| OptionError::Percent(text.to_owned()))?;
+                let whole = footprint.ok_or_else(|| OptionError::NoFootprint(text.to_owned()))?;
                 Ok((whole.saturating_mul(percent) / 100).next_multiple_of(PAGE_SIZE))
             }
         }
@@ -171,8 +177,13 @@ impl MachineOptions {
 
     /// Builds the instruction set and the configuration of a replay.
     ///
-    /// `footprint` is the number of bytes that `--mem 100%` means, if it is known.
-    pub(crate) fn build(&self, footprint: Option<u64>) -> Result<(IsaKind, ReplayConfig), OptionError> {
+    /// `footprint` is the number of bytes that `--mem 100%` means, if it is known. `wanted` is the
+    /// machine of a workload; options that are given win.
+    pub(crate) fn build(
+        &self,
+        footprint: Option<u64>,
+        wanted: Option<WorkloadMachine>,
+    ) -> Result<(IsaKind, ReplayConfig), OptionError> {
         let arch = self.arch.as_deref().map(parse_isa).transpose()?;
         let profile = match (&self.profile, arch) {
             (Some(name), _) => Profile::named(name)?,
@@ -182,15 +193,17 @@ impl MachineOptions {
         let mut machine = MachineConfig::new(profile);
         machine.cpus = self.cpus;
         machine.seed = self.seed;
-        machine.nodes = if self.nodes.are_given() {
-            self.nodes.nodes()?
-        } else {
-            vec![NodeConfig { bytes: self.memory(footprint)?, cpus: CpuMask::EMPTY }]
+        let node = |bytes| NodeConfig { bytes, cpus: CpuMask::EMPTY };
+        machine.nodes = match wanted {
+            _ if self.nodes.are_given() => self.nodes.nodes()?,
+            Some(wanted) if self.mem.is_none() => vec![node(wanted.fast_bytes), node(wanted.slow_bytes)],
+            Some(_) | None => vec![node(self.memory(footprint)?)],
         };
         machine.distances = self.nodes.distances()?;
         machine.validate(isa).map_err(|error| OptionError::machine(error, self.nodes.are_given()))?;
         let mut config = ReplayConfig::new(machine);
         config.swap_slots = self.swap.as_deref().map_or(Ok(0), parse_swap)?;
+        config.settings.extend(wanted.iter().flat_map(|wanted| wanted.settings));
         for ((setting, value), argument) in Setting::parse_all(&self.set)?.into_iter().zip(&self.set) {
             setting.apply(value, isa, &mut config).map_err(SettingError::of("--set", argument))?;
         }

@@ -52,6 +52,10 @@ pagewright_types::named_table! {
         SharedTableTakenForOwn = "shared-table-taken-for-own", "A table that other spaces share is edited in place without the token of their family, as if it were the space's own.";
         PeakReadEarly = "peak-read-early", "The peak of the resident set misses pages that are mapped while others are unmapped.";
         MigratedFlagsLost = "migrated-flags-lost", "The copy of a page that is migrated is neither dirty nor backed by swap.";
+        MigratedRefLost = "migrated-ref-lost", "The copy of a page that is migrated has a reference less than its entries, which is dropped twice in the end.";
+        CodeNotPublished = "code-not-published", "A page that is executed is not made visible to instruction fetches on arm64.";
+        HintNotFlushed = "hint-not-flushed", "A scan takes the rights from a leaf and does not flush it.";
+        HintGivesEveryRight = "hint-gives-every-right", "A hint that is served gets all rights of its mapping, also if the page is not exclusive.";
         MigrateCopiesEarly = "migrate-copies-early", "A page is copied before the flush of its mappings, so a store in between is lost.";
         MigrateIgnoresPin = "migrate-ignores-pin", "A page that is pinned while its entries are cleared is moved, and the pin keeps the old frame.";
         MigrateIgnoresUnfound = "migrate-ignores-unfound", "A page is moved although an entry that maps it was not found.";

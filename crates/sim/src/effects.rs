@@ -309,6 +309,7 @@ impl<I: Isa> Effects for Sim<I> {
         self.pay_pages(Cost::ZeroPage, order);
         self.before_write_of(pfn, order);
         self.0.ram.zero(pfn, order);
+        self.note_filled(pfn, order);
         self.judge_written(FrameRange::new(pfn, pfn.add(order.frames())));
     }
 
@@ -316,7 +317,12 @@ impl<I: Isa> Effects for Sim<I> {
         self.pay_pages(Cost::CopyPage, order);
         self.before_write_of(to, order);
         self.0.ram.copy(from, to, order);
+        self.note_filled(to, order);
         self.judge_written(FrameRange::new(to, to.add(order.frames())));
+    }
+
+    fn publish_code(&self, pfn: Pfn) {
+        self.0.unfetchable.borrow_mut().remove(&pfn);
     }
 
     fn read(&self, from: PhysAddr, to: &mut [u8]) {

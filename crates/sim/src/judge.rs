@@ -24,7 +24,7 @@ use pagewright_arch::{Isa, Pte, PteSlot};
 use pagewright_types::judge::{
     CachedEntry, CachedEntryKind, CachedEntryState, Fact, Judge, MemoryAccess, WalkedPlace, Witness,
 };
-use pagewright_types::{Access, CpuId, CpuMask, FrameRange, Order, PageRange, Pfn, PhysAddr, VirtAddr};
+use pagewright_types::{Access, CpuId, CpuMask, FrameRange, IsaKind, Order, PageRange, Pfn, PhysAddr, VirtAddr};
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -179,9 +179,22 @@ impl<I: Isa> Sim<I> {
         }
     }
 
+    /// Notes that the kernel has filled a block, which instruction fetches of arm64 may not see.
+    pub(crate) fn note_filled(&self, pfn: Pfn, order: Order) {
+        if self.0.judged.get() && I::KIND == IsaKind::Aarch64 {
+            self.0.unfetchable.borrow_mut().extend((0..order.frames()).map(|frame| pfn.add(frame)));
+        }
+    }
+
     /// Tells the judge of an access.
+    ///
+    /// # Panics
+    /// INV-CODE-VISIBLE: when an instruction is fetched from a frame that the kernel has zeroed or
+    /// copied to, and not made visible to fetches.
     pub(crate) fn judge_access(&self, cpu: CpuId, va: VirtAddr, access: Access, found: Translation, cached: bool) {
         let Some(root) = self.core(cpu).root_for(I::KIND, va) else { return };
+        let unseen = access == Access::Exec && self.0.unfetchable.borrow().contains(&found.pfn);
+        assert!(!unseen, "INV-CODE-VISIBLE: CPU {cpu} fetches from {va}, whose frame {} it may not see", found.pfn);
         let at = found.pfn.base().add(va.page_offset());
         self.with_judge(|judge| judge.access(self, MemoryAccess { cpu, root: root.table, va, access, at, cached }));
     }

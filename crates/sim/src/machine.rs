@@ -31,10 +31,11 @@ use crate::time::Picos;
 use crate::tlb::Tlbs;
 use crate::walked::WalkedPlaces;
 use pagewright_arch::{Caps, Isa, ShootdownKind};
-use pagewright_types::{CpuId, CpuMask, FrameRange, IsaKind, NodeId, PAGE_SIZE, Tag};
+use pagewright_types::{CpuId, CpuMask, FrameRange, IsaKind, NodeId, PAGE_SIZE, Pfn, Tag};
 use rand_pcg::Pcg64;
 use rand_pcg::rand_core::{Rng, SeedableRng};
 use std::cell::{Cell, RefCell};
+use std::collections::HashSet;
 use std::marker::PhantomData;
 use std::num::NonZeroU32;
 use std::rc::Rc;
@@ -93,6 +94,10 @@ pub(crate) struct Machine<I> {
     pub(crate) refused: Cell<u64>,
     /// Whether a judge is bound; hot paths check this cell.
     pub(crate) judged: Cell<bool>,
+    /// Frames that the kernel has filled since they were last made visible to instruction fetches.
+    ///
+    /// Kept on arm64 while a judge is bound.
+    pub(crate) unfetchable: RefCell<HashSet<Pfn>>,
     /// Whether accesses take the slow path: a judge is bound, or schedules are explored.
     pub(crate) watched: Cell<bool>,
     pub(crate) judge: RefCell<Option<BoundJudge>>,
@@ -173,6 +178,7 @@ impl<I: Isa> Sim<I> {
             allocations: Cell::new(Allocations::Permitted),
             refused: Cell::new(0),
             judged: Cell::new(false),
+            unfetchable: RefCell::default(),
             watched: Cell::new(false),
             judge: RefCell::new(None),
             roots: RefCell::new(Roots::default()),

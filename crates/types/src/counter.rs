@@ -60,8 +60,15 @@ crate::named_table! {
         PwFaultAround = "pw_fault_around", "Cached file pages that fault-around mapped beside the page that faulted.";
         PwSpuriousFault = "pw_spurious_fault", "Faults whose entry already allowed the access.";
         PwRmapNodes = "pw_rmap_nodes", "Nodes of the tree of forks that walks of the reverse map looked at.";
-        PgMigrateSuccess = "pgmigrate_success", "Pages that were moved to another frame, for a call, a tier or compaction.";
+        NumaPteUpdates = "numa_pte_updates", "Entries that a scan made inaccessible, so that the next access of the page is a hint fault.";
+        NumaHugePteUpdates = "numa_huge_pte_updates", "Entries of huge pages that a scan made inaccessible: always 0, because scans leave them out.";
+        NumaHintFaults = "numa_hint_faults", "Hint faults.";
+        NumaHintFaultsLocal = "numa_hint_faults_local", "Hint faults on a page of the node of the CPU.";
+        NumaPagesMigrated = "numa_pages_migrated", "Pages that hint faults moved to the node of the CPU.";
+        PgMigrateSuccess = "pgmigrate_success", "Pages that were moved to another frame, for a call, a hint fault or a tier.";
         PgMigrateFail = "pgmigrate_fail", "Pages that were to be moved and stayed.";
+        PgPromoteSuccess = "pgpromote_success", "Pages that a hint fault moved from a lower memory tier to the top one.";
+        PgPromoteCandidate = "pgpromote_candidate", "Pages of a lower memory tier that a hint fault found hot, within the rate limit or not, while the node of the CPU had no ample free memory.";
         PgDemoteKswapd = "pgdemote_kswapd", "Pages that background reclaim moved to a lower memory tier.";
         PgDemoteDirect = "pgdemote_direct", "Pages that direct reclaim moved to a lower memory tier.";
         PgDemoteProactive = "pgdemote_proactive", "Pages that proactive reclaim moved to a lower memory tier.";

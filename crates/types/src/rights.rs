@@ -21,6 +21,12 @@ impl Rights {
     /// Reading and executing.
     pub const RX: Self = Self::READ.union(Self::EXEC);
 
+    /// The rights that leaves of a mapping have: a page with any right can be read.
+    #[inline]
+    pub const fn readable(self) -> Self {
+        if self.is_empty() { self } else { self.union(Self::READ) }
+    }
+
     /// Whether these rights allow an access.
     #[inline]
     pub const fn allow(self, access: Access) -> bool {

@@ -167,6 +167,10 @@ impl Effects for Machine {
         unsafe { mmu::copy_pages(from.as_ptr(), to.as_ptr(), bytes(order)) }
     }
 
+    fn publish_code(&self, pfn: Pfn) {
+        mmu::publish_code(ManagedBytes::block(pfn, Order::ZERO).as_ptr(), bytes(Order::ZERO));
+    }
+
     fn read(&self, from: PhysAddr, to: &mut [u8]) {
         let from = ManagedBytes::new(from, to.len());
         // SAFETY: INV-HAL-MANAGED – the bytes are memory, and not those of `to`.

@@ -141,6 +141,7 @@ fn run_slice(thread: &mut Thread) -> LeaveReason {
             Trap::Interrupt => {
                 // If no CPU is idle, reclaim runs here, and the measurements do.
                 mm().balance_all();
+                mm().numa_tick(&thread.space.0, pagewright_hal::time::now_ns() / 1_000_000);
                 measure_clearing(ClearMeasurements::tick);
                 console_input::poll();
                 let mut scheduler = scheduler();

@@ -70,6 +70,8 @@ pub(super) struct Engine<'l, I: Isa> {
     pub(super) sched: Scheduler,
     pub(super) kswapd: Vec<Kswapd>,
     cpus: u16,
+    /// When the next tick of each CPU is due.
+    pub(super) next_tick: Vec<Picos>,
     /// Indexed by the numbers of the trace; index 0 is unused.
     pub(super) processes: Vec<Option<Process<I>>>,
     /// Indexed as the processes.
@@ -103,6 +105,7 @@ impl<'l, I: Isa> Engine<'l, I> {
             sched: Scheduler::new(machine.cpus, config.slice, config.lookahead, machine.seed),
             kswapd: Kswapd::all(lab.sim()),
             cpus: machine.cpus,
+            next_tick: vec![Picos::ZERO; usize::from(machine.cpus)],
             processes: Vec::new(),
             threads: Vec::new(),
             files: Vec::new(),
@@ -178,6 +181,7 @@ impl<'l, I: Isa> Engine<'l, I> {
         let mut loading = self.process(pid)?.loading;
         let mut queue = std::mem::take(&mut self.thread(tid)?.queue);
         let stop = loop {
+            self.tick(cpu, &space);
             self.wake_kswapd(cpu, &space);
             let Some(item) = queue.front() else { break Some(WaitReason::Events) };
             if !self.process(pid)?.phases.is_due(item.phase) {

@@ -7,7 +7,7 @@ use pagewright_arch::Isa;
 use pagewright_lab::Lab;
 use pagewright_mm::Space;
 use pagewright_sim::{MachineEvent, NodeAccesses, Sim};
-use pagewright_types::{CpuId, NodeId, PAGE_SIZE, VirtAddr};
+use pagewright_types::{Counter, CpuId, NodeId, PAGE_SIZE, VirtAddr};
 use std::collections::BTreeMap;
 
 /// Number of slots of the timeline.
@@ -160,10 +160,19 @@ impl FaultLog {
             stores: of_all(MachineEvent::DtlbStores) + sum(node, false, |pair| pair.stores),
             remote_loads: sum(node, true, |pair| pair.loads),
             remote_stores: sum(node, true, |pair| pair.stores),
+            remote_flushes: remote_flushes(lab, NodeId::new(node as u8)),
             counters: NamedCounts(lab.on(cpu, |mm| mm.node_counts(NodeId::new(node as u8)).collect())),
         };
         (0..self.least_free.len()).map(report).collect()
     }
+}
+
+/// The shootdowns by the CPUs of a node.
+fn remote_flushes<I: Isa>(lab: &Lab<I>, node: NodeId) -> u64 {
+    let frames = lab.mm().tlb().frames();
+    let cpus = (0..frames.cpus()).map(|cpu| CpuId::new(cpu as u16));
+    let of_node = cpus.filter(|cpu| frames.node_of_cpu(*cpu) == node);
+    of_node.map(|cpu| frames.counters().of(cpu, Counter::NrTlbRemoteFlush)).sum()
 }
 
 #[cfg(test)]

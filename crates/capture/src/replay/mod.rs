@@ -41,6 +41,7 @@ mod queue;
 mod report;
 mod source;
 mod tasks;
+mod ticks;
 
 pub use error::{CaptureReplayError, DivergedCall, TraceInconsistency};
 pub use report::{

@@ -80,6 +80,8 @@ pub struct NodeReport {
     pub remote_loads: u64,
     /// Those of the stores that CPUs of other nodes made.
     pub remote_stores: u64,
+    /// Shootdowns, or DSBs that complete broadcast invalidations, by CPUs of the node.
+    pub remote_flushes: u64,
     /// The node's counts at the end, with the names of its `vmstat`.
     pub counters: NamedCounts,
 }

@@ -290,10 +290,15 @@ impl Generator {
         }
     }
 
-    /// Moves pages to a node; on one node, none is drawn, and programs stay as they were.
+    /// Moves pages to a node, or scans; on one node, none is drawn, and programs stay as they were.
     fn migration(&mut self) -> Option<Operation> {
         if self.nodes < 2 || !self.once_in(6) {
             return None;
+        }
+        if self.once_in(3) {
+            // Most ticks are later than any scan period.
+            let ms = if self.once_in(4) { 700 } else { 100_000 };
+            return Some(Operation::Kernel(KernelOperation::Tick { ms }));
         }
         let of_hot = matches!(self.theme(), Theme::Hot | Theme::Copies | Theme::Moving);
         let (addr, len) = if of_hot { (self.hot, PAGE_SIZE) } else { self.range() };

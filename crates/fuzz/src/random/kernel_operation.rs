@@ -82,6 +82,11 @@ pub enum KernelOperation {
         /// The node.
         node: u8,
     },
+    /// Time passes, and a part of the process is scanned if it is due; no program can tell.
+    Tick {
+        /// The time in ms.
+        ms: u64,
+    },
     /// `swapoff`, and `swapon` of a new device.
     SwapOff,
     /// Clears soft-dirty bits by `/proc/self/clear_refs`.
@@ -108,6 +113,7 @@ impl KernelOperation {
             Self::PageOut { .. } => "page-out",
             Self::Reclaim { .. } => "reclaim",
             Self::MovePages { .. } => "move_pages",
+            Self::Tick { .. } => "tick",
             Self::SwapOff => "swapoff",
             Self::ClearSoftDirty => "clear_refs",
             Self::ReadSoftDirty { .. } => "pagemap",
@@ -131,6 +137,7 @@ impl fmt::Display for KernelOperation {
             }
             Self::Reclaim { pages } => write!(f, "{name}({pages} pages)"),
             Self::MovePages { addr, len, node } => write!(f, "{name}({addr}, {len:#x}, node {node})"),
+            Self::Tick { ms } => write!(f, "{name}({ms} ms)"),
             Self::ClearSoftDirty | Self::SwapOff => f.write_str(name),
             Self::PageOut { addr, len } | Self::ReadSoftDirty { addr, len } => write!(f, "{name}({addr}, {len:#x})"),
         }
@@ -175,6 +182,12 @@ impl<I: Isa> ProgramRun<I> {
                 Some(CallResult::Done)
             }
             KernelOperation::MovePages { addr, len, node } => self.move_pages(cpu, &process, (addr, len), node),
+            KernelOperation::Tick { ms } => {
+                let now = self.now_ms.get() + ms;
+                self.now_ms.set(now);
+                self.lab.on(cpu, |mm| mm.numa_tick(&process.space, now));
+                Some(CallResult::Done)
+            }
             KernelOperation::SwapOff => Some(self.swap_off(cpu)),
             KernelOperation::ClearSoftDirty => {
                 let cleared = self.lab.on(cpu, |mm| mm.clear_refs(&process.space, ClearRefs::SoftDirty));

@@ -135,6 +135,8 @@ pub(super) struct ProgramRun<I: Isa> {
     pub(super) devices: RefCell<Vec<PinDevice>>,
     cpus: Vec<RefCell<CpuState<I>>>,
     store_count: Cell<u64>,
+    /// The time that ticks tell, in ms.
+    pub(super) now_ms: Cell<u64>,
     last_shmem_id: Cell<u32>,
     /// Number of allocations that had failed when the last failure was requested.
     failure_requested_at: Cell<Option<u64>>,
@@ -198,8 +200,13 @@ impl<I: Isa> ProgramRun<I> {
         let settings = MmSettings::default();
         let shares = if shares_tables(shape, seed) { 2 } else { 0 };
         settings.set(MmSetting::CowPageTables, shares).expect("an accepted value");
-        if program.nodes.nodes.len() > 1 && seed / 8 % 2 == 1 {
-            settings.set(MmSetting::DemotionEnabled, 1).expect("an accepted value");
+        if program.nodes.nodes.len() > 1 {
+            let values = [
+                (MmSetting::DemotionEnabled, seed / 8 % 2),
+                (MmSetting::NumaBalancing, seed / 16 % 3),
+                (MmSetting::NumaScanDelayMs, 0),
+            ];
+            values.iter().for_each(|(setting, value)| settings.set(*setting, *value).expect("an accepted value"));
         }
         let lab = Lab::over(bench.sim().clone(), settings)?;
         if !matches!(shape.mode, ProgramMode::Explore(_)) {
@@ -243,6 +250,7 @@ impl<I: Isa> ProgramRun<I> {
             devices: RefCell::default(),
             cpus: (0..shape.cpus).map(|_| RefCell::new(CpuState::Idle)).collect(),
             store_count: Cell::new(0),
+            now_ms: Cell::new(1),
             last_shmem_id: Cell::new(FIRST_SHMEM_ID),
             failure_requested_at: Cell::new(None),
             checks_each_step: shape.mode == ProgramMode::Calls && seed.is_multiple_of(STEP_CHECKS_ONE_IN),

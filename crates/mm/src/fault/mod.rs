@@ -7,6 +7,7 @@
 //! | empty | file, private or shared | read, execute | the cached page, with its neighbours |
 //! | empty | file, private | write | a copy of the cached page |
 //! | empty | shared | write | the cached page, writable |
+//! | hint: a leaf without rights | any that has rights | any | moves the page to this CPU's node if it should, and gives the leaf its rights |
 //! | leaf that allows the access | any | any | nothing: another fault served it, or a TLB was stale |
 //! | leaf that does not | private | write | copy-on-write: reuse or copy |
 //! | leaf that does not | shared | write | make it writable, note the page dirty |
@@ -36,6 +37,7 @@
 mod anon;
 mod cow;
 mod file;
+mod hint;
 mod precleared;
 mod swap;
 mod unshare;
@@ -44,6 +46,7 @@ pub(crate) use precleared::{ClearedPageSource, NewPages, PreclearedPages};
 
 use crate::error::FaultError;
 use crate::mm::Mm;
+use crate::numa::HintedPage;
 use crate::space::{Space, Vma};
 use crate::swap::SwapPte;
 use pagewright_arch::SoftKind;
@@ -74,6 +77,8 @@ enum FaultAction {
     Widen(LeafView),
     Unshare(LeafView),
     SwapIn(SwapPte),
+    /// A scan made the leaf inaccessible, to see which CPU uses the page.
+    Hint,
     /// A marker forbids every access.
     Refuse,
     /// Another operation is changing the entry: wait until it has.
@@ -132,6 +137,8 @@ struct Fault<'a, P: Platform> {
     /// The page, not the byte.
     va: VirtAddr,
     found: &'a FoundEntry<'a, P>,
+    /// Whether an earlier try has judged the hint.
+    hint_is_judged: bool,
 }
 
 /// The result of one try to serve a fault.
@@ -139,6 +146,8 @@ enum FaultProgress {
     Done(FaultKind),
     /// What stood in the way is done; the access needs more.
     Again(FaultKind),
+    /// The page is to be moved, without the lock of the space; the access needs more.
+    Hinted(HintedPage),
     /// The entry changed meanwhile.
     RaceLost,
 }
@@ -187,7 +196,7 @@ impl<P: Platform> Mm<P> {
     /// Serves a fault within a call, and does not count it.
     pub(crate) fn fault_in(&self, space: &Space<P>, request: FaultRequest<'_>) -> Result<FaultKind, FaultError> {
         let FaultRequest { va, access, flags, pages: _ } = request;
-        let mut waited = false;
+        let (mut waited, mut hint_is_judged) = (false, false);
         loop {
             let map = space.map().read();
             let Some((start, vma)) = map.find(va) else {
@@ -224,10 +233,15 @@ impl<P: Platform> Mm<P> {
                 self.tlb.fix_spurious_fault(space.table().context(), va, Level::PTE, true);
                 continue;
             }
-            let fault = || Fault { mm: self, space, request, tables, start, vma, va, found: &found };
+            let fault = || Fault { mm: self, space, request, tables, start, vma, va, found: &found, hint_is_judged };
             match Fault::act(fault, action)? {
                 FaultProgress::Done(served) => return Ok(if waited { FaultKind::Major } else { served }),
                 FaultProgress::Again(served) => waited |= served == FaultKind::Major,
+                FaultProgress::Hinted(page) => {
+                    drop(map);
+                    self.end_hint(space, page);
+                    hint_is_judged = true;
+                }
                 FaultProgress::RaceLost => self.fx().relax(),
             }
         }
@@ -263,6 +277,7 @@ fn classify<P: Platform>(entry: EntryView, vma: &Vma<P>, access: Access, flags: 
         (EntryView::Empty | EntryView::Table, None) => FaultAction::ZeroPage,
         (EntryView::Empty | EntryView::Table, Some(_)) if write && !vma.is_shared() => FaultAction::CopyFile,
         (EntryView::Empty | EntryView::Table, Some(_)) => FaultAction::MapFile,
+        (EntryView::Leaf(leaf), _) if leaf.rights().is_empty() && !vma.rights().is_empty() => FaultAction::Hint,
         (EntryView::Leaf(leaf), _) if flags.contains(FaultFlags::UNSHARE) && !vma.is_shared() => {
             if leaf.is_exclusive() { FaultAction::Spurious(leaf.level()) } else { FaultAction::Unshare(leaf) }
         }
@@ -281,7 +296,7 @@ impl FaultAction {
     /// Whether the action can be done for every space that reaches the entry.
     fn is_for_all(self, access: Access) -> bool {
         match self {
-            Self::Spurious(_) | Self::Refuse | Self::Wait => true,
+            Self::Spurious(_) | Self::Hint | Self::Refuse | Self::Wait => true,
             Self::ZeroPage | Self::MapFile | Self::SwapIn(_) => access != Access::Write,
             Self::NewPage | Self::CopyFile | Self::CopyOnWrite(_) | Self::Widen(_) | Self::Unshare(_) => false,
         }
@@ -301,6 +316,7 @@ impl<'a, P: Platform> Fault<'a, P> {
             FaultAction::Widen(leaf) => Ok(fault().widen(leaf)),
             FaultAction::Unshare(leaf) => fault().unshare(leaf),
             FaultAction::SwapIn(seen) => fault().swap_in(seen),
+            FaultAction::Hint => Ok(fault().serve_hint()),
             FaultAction::Refuse => fault().refuse(),
             FaultAction::Wait => Ok(FaultProgress::RaceLost),
             FaultAction::Spurious(level) => Ok(fault().fix_spurious(level)),
@@ -410,10 +426,9 @@ impl<'a, P: Platform> Fault<'a, P> {
         self.vma.linear_index() + (self.va.page_index() - self.start)
     }
 
-    /// The rights of a leaf that is the space's own: a page with any right can be read.
+    /// The rights of a leaf that is the space's own.
     fn mapping_rights(&self) -> Rights {
-        let rights = self.vma.rights();
-        if rights.is_empty() { rights } else { rights | Rights::READ }
+        self.vma.rights().readable()
     }
 
     /// The page of the file under the fault.

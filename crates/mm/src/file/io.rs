@@ -11,7 +11,7 @@ use crate::fault::NewPages;
 use crate::mm::Mm;
 use crate::policy::MemPolicy;
 use pagewright_sync::Platform;
-use pagewright_tlb::frames::FolioFlags;
+use pagewright_tlb::frames::{Folio, FolioFlags};
 use pagewright_types::PAGE_SIZE;
 
 impl<P: Platform> Mm<P> {
@@ -90,6 +90,17 @@ impl<P: Platform> Mm<P> {
         Ok(done)
     }
 
+    /// Notes that the kernel has stored bytes in a page of a file.
+    ///
+    /// A writeback that cleared the dirty flag before them may miss them, and the flag set here
+    /// makes it write the page again. Instruction fetches may not see them (`flush_dcache_folio`).
+    pub(super) fn note_stored(&self, folio: Folio<'_>) {
+        folio.set_flags(FolioFlags::DIRTY);
+        if folio.flags().contains(FolioFlags::CODE_VISIBLE) {
+            folio.clear_flags(FolioFlags::CODE_VISIBLE);
+        }
+    }
+
     /// Writes bytes to one page (`shmem_write_begin`).
     fn write_piece(&self, file: &FileObject<P>, at: u64, bytes: &[u8]) -> Result<(), MmError> {
         file.check_unsealed(Seals::ANY_WRITE)?;
@@ -99,9 +110,7 @@ impl<P: Platform> Mm<P> {
         }
         let folio = file.find_or_create(self, at / PAGE_SIZE, true, NewPages::default())?.folio;
         self.fx().write(folio.pfn().base().add(at % PAGE_SIZE), bytes);
-        // Set after the bytes are stored. A writeback that cleared the flag before them may miss
-        // them, and the flag set here makes it write the page again.
-        self.frames().folio_of(&folio).set_flags(FolioFlags::DIRTY);
+        self.note_stored(self.frames().folio_of(&folio));
         self.put_folio(folio);
         if end > file.size() {
             file.set_size(end);

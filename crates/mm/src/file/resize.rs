@@ -24,7 +24,7 @@ use core::ops::ControlFlow;
 use core::sync::atomic::Ordering;
 use pagewright_sync::Platform;
 use pagewright_table::MmapRead;
-use pagewright_tlb::frames::{FolioFlags, FolioOwner, FolioRef};
+use pagewright_tlb::frames::{FolioOwner, FolioRef};
 use pagewright_tlb::{Batch, Gather};
 use pagewright_types::{PAGE_SIZE, PageRange};
 
@@ -251,8 +251,7 @@ impl<P: Platform> Mm<P> {
             self.fx().write(page.add(at % PAGE_SIZE), &ZEROES[..bytes as usize]);
             at += bytes;
         }
-        // Set after the zeroes are stored, as in `write_at`.
-        self.frames().folio_of(&folio).set_flags(FolioFlags::DIRTY);
+        self.note_stored(self.frames().folio_of(&folio));
         self.put_folio(folio);
     }
 }

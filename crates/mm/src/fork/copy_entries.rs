@@ -150,7 +150,7 @@ impl<P: Platform> ForkHooks for ForkCopies<'_, P> {
         ours.set_owner(FolioOwner::Anon(self.child.fork_node()), index);
         ours.set_flags(FolioFlags::UPTODATE | FolioFlags::SWAPBACKED);
         frames.lru_add(ours);
-        let rights = if self.rights.is_empty() { self.rights } else { self.rights | Rights::READ };
+        let rights = self.rights.readable();
         let flags = LeafFlags::USER | LeafFlags::DIRTY | LeafFlags::SOFT_DIRTY | LeafFlags::EXCLUSIVE;
         Some(OwnedLeaf::new(Leaf { pfn: folio.pfn(), rights, flags }, folio))
     }

@@ -191,6 +191,19 @@ impl<P: Platform> Drop for Migrator<'_, P> {
 }
 
 impl<P: Platform> Mm<P> {
+    /// Moves one page that is off its list, or puts it back; returns whether it moved.
+    ///
+    /// # Locks
+    /// As [`Migrator::run`].
+    pub(crate) fn move_page(&self, isolated: IsolatedFolio, request: FrameRequest) -> bool {
+        let Ok(mut migrator) = Migrator::try_new(self, 1) else {
+            self.putback(isolated);
+            return false;
+        };
+        migrator.add(isolated, request);
+        migrator.run(|isolated| self.putback(isolated)) > 0
+    }
+
     /// Locks a page that is to move, and allocates its copy by `request`.
     ///
     /// # Errors

@@ -36,6 +36,7 @@ impl<P: Platform> Mm<P> {
             restore(from);
             return Err(self.give_up(page));
         };
+        self.move_last_use(self.frames().folio(from), self.frames().folio(to));
         restore(to);
         let MovingPage { isolated, lock, copy, copy_lock, .. } = page;
         frozen.retire();

@@ -5,9 +5,10 @@
 //! low watermarks and no other node may serve instead. That is so if every node of the machine is
 //! below its low watermarks, or if an allocation that only some nodes may serve has found none of
 //! them above (`wake_all_kswapds` in `__alloc_pages_slowpath`). So a full node beside one with free
-//! memory keeps its pages, as with `vm.zone_reclaim_mode=0`. Reclaim stops when a zone of the node
-//! reaches its high watermark. Meanwhile allocations may use the frames between the low and the min
-//! watermark.
+//! memory keeps its pages, as with `vm.zone_reclaim_mode=0`. A promotion that finds its node short
+//! starts reclaim, too. Reclaim stops when a zone of the node reaches its high watermark, or the
+//! promotion watermark if hint faults promote pages. Meanwhile allocations may use the frames
+//! between the low and the min watermark.
 //!
 //! Differences from Linux. An allocation there wakes reclaim of each permitted node that is below
 //! its *high* watermarks (`pgdat_balanced`); here such a node waits until it is below its low ones,
@@ -52,13 +53,18 @@ impl<P: Platform> Mm<P> {
     /// # Panics
     /// If the machine has no such node.
     pub fn needs_balance(&self, node: NodeId) -> bool {
-        !gives_up(self.reclaim.node(node).failures.load(Ordering::Relaxed))
-            && self.zones_of(node).all(|zone| zone.below_low())
-            && (self.frames().is_reclaim_wanted(node) || self.frames().zones().all(|zone| zone.below_low()))
+        if gives_up(self.reclaim.node(node).failures.load(Ordering::Relaxed)) {
+            return false;
+        }
+        if !self.zones_of(node).all(|zone| zone.below_low()) {
+            // Only a promotion wants more than the low watermark.
+            return self.promotes() && self.frames().is_reclaim_wanted(node) && !self.is_balanced(node);
+        }
+        self.frames().is_reclaim_wanted(node) || self.frames().zones().all(|zone| zone.below_low())
     }
 
     fn is_balanced(&self, node: NodeId) -> bool {
-        self.zones_of(node).any(|zone| zone.free() >= zone.watermarks().high)
+        self.zones_of(node).any(|zone| zone.free() >= self.balanced_mark(zone.watermarks()))
     }
 
     /// Balances every node that needs it; an idle CPU calls this.
@@ -91,8 +97,9 @@ impl<P: Platform> Mm<P> {
         let mut scan = ScanControl::new(Reclaimer::Background, 0);
         while !self.is_balanced(node) {
             // Rounded up to whole batches: up to 31 pages more than are missing.
-            let (free, high) = self.watermarks_of(node);
-            let missing = (high.saturating_sub(free) as u32).max(1);
+            let missing_of =
+                |zone: ZoneView<'_, P::Locks>| self.balanced_mark(zone.watermarks()).saturating_sub(zone.free());
+            let missing = self.zones_of(node).map(missing_of).sum::<u32>().max(1);
             scan.restart(missing.next_multiple_of(SWAP_CLUSTER_MAX as u32), scan.priority);
             let freed_enough = self.shrink_nodes(iter::once(node), &mut scan);
             if !freed_enough {

@@ -25,7 +25,7 @@ use crate::mm::Mm;
 use crate::settings::MmSetting;
 use arrayvec::ArrayVec;
 use pagewright_sync::Platform;
-use pagewright_tlb::frames::{Folio, FolioFlags, IsolatedFolio};
+use pagewright_tlb::frames::{Folio, FolioFlags, IsolatedFolio, NodeEvent};
 use pagewright_types::{Counter, LruList, NodeId, PAGE_SIZE};
 
 /// The priority of the first pass.
@@ -112,12 +112,12 @@ impl ScanControl {
         wanted.min(self.pending.remaining_capacity() as u32)
     }
 
-    /// The counters of scanned, of freed and of demoted pages.
-    fn counters(&self) -> [Counter; 3] {
+    /// The counters of scanned and of freed pages, and the event of demotion.
+    fn counters(&self) -> (Counter, Counter, NodeEvent) {
         match self.reclaimer {
-            Reclaimer::Background => [Counter::PgScanKswapd, Counter::PgStealKswapd, Counter::PgDemoteKswapd],
-            Reclaimer::Direct => [Counter::PgScanDirect, Counter::PgStealDirect, Counter::PgDemoteDirect],
-            Reclaimer::Proactive => [Counter::PgScanProactive, Counter::PgStealProactive, Counter::PgDemoteProactive],
+            Reclaimer::Background => (Counter::PgScanKswapd, Counter::PgStealKswapd, NodeEvent::DemoteKswapd),
+            Reclaimer::Direct => (Counter::PgScanDirect, Counter::PgStealDirect, NodeEvent::DemoteDirect),
+            Reclaimer::Proactive => (Counter::PgScanProactive, Counter::PgStealProactive, NodeEvent::DemoteProactive),
         }
     }
 }
@@ -241,7 +241,7 @@ impl<P: Platform> Mm<P> {
             }
         }
         self.note_cost(node, lru, ReclaimCost::Rotated(scanned - reclaimable));
-        self.tlb.count(scan.counters()[0], u64::from(scanned));
+        self.tlb.count(scan.counters().0, u64::from(scanned));
     }
 
     /// Pages out the pending folios with one wait, and puts back those that stay.
@@ -251,7 +251,8 @@ impl<P: Platform> Mm<P> {
         }
         let mut pending = core::mem::take(&mut scan.pending);
         scan.tried += pending.len() as u32;
-        let demoted = self.demote(&mut pending);
+        let (_, freed, demotion) = scan.counters();
+        let demoted = self.demote(&mut pending, demotion);
         let out = self.page_out(&mut pending);
         // Pages that were written, and pages that stay, raise the cost of their type.
         for pages in out.written.chunk_by(|a, b| a == b) {
@@ -264,11 +265,7 @@ impl<P: Platform> Mm<P> {
         }
         // As in Linux, a demoted page counts as freed by reclaim of its node.
         scan.freed += out.freed + demoted;
-        let [_, freed, moved] = scan.counters();
         self.tlb.count(freed, u64::from(out.freed + demoted));
-        if demoted > 0 {
-            self.tlb.count(moved, u64::from(demoted));
-        }
     }
 
     /// Decides what to do with an isolated folio, and sets its flags accordingly.
@@ -507,7 +504,10 @@ mod tests {
     /// Linux's `reclaimer_offset`.
     #[test]
     fn each_reclaimer_has_counters_of_its_own() {
-        let of = |reclaimer| ScanControl::new(reclaimer, 1).counters().map(Counter::name);
+        let of = |reclaimer| {
+            let (scanned, freed, demotion) = ScanControl::new(reclaimer, 1).counters();
+            [scanned, freed, demotion.counter()].map(Counter::name)
+        };
         assert_eq!(of(Reclaimer::Background), ["pgscan_kswapd", "pgsteal_kswapd", "pgdemote_kswapd"]);
         assert_eq!(of(Reclaimer::Direct), ["pgscan_direct", "pgsteal_direct", "pgdemote_direct"]);
         assert_eq!(of(Reclaimer::Proactive), ["pgscan_proactive", "pgsteal_proactive", "pgdemote_proactive"]);

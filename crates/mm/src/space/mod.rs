@@ -35,6 +35,7 @@ use crate::error::MmError;
 use crate::fault::FaultKind;
 use crate::fork::CowPageTables;
 use crate::mm::Mm;
+use crate::numa::NumaScan;
 use core::sync::atomic::{AtomicU8, Ordering};
 use pagewright_sync::{Arc, PerCpuSums, Platform};
 use pagewright_table::{MmapLock, MmapWrite, PageTable, TableAllocError};
@@ -52,6 +53,7 @@ pub struct Space<P: Platform> {
     /// Faults that waited for no device, and those that did.
     faults: PerCpuSums<2>,
     cow_page_tables: AtomicU8,
+    numa: NumaScan,
 }
 
 impl<P: Platform> Space<P> {
@@ -88,6 +90,11 @@ impl<P: Platform> Space<P> {
     /// Changes what [`cow_page_tables`](Self::cow_page_tables) returns, and returns what it was.
     pub(crate) fn swap_cow_page_tables(&self, to: CowPageTables) -> CowPageTables {
         CowPageTables::from_raw(self.cow_page_tables.swap(to as u8, Ordering::Relaxed))
+    }
+
+    /// Returns the state of its scans for NUMA balancing.
+    pub(crate) fn numa(&self) -> &NumaScan {
+        &self.numa
     }
 
     /// Returns its node in the fork tree, which owns the anonymous pages that it allocates.
@@ -139,8 +146,13 @@ impl<P: Platform> Mm<P> {
                 return Err(error);
             }
         };
-        let space =
-            room.fill(Space { mmap, fork_node, faults, cow_page_tables: AtomicU8::new(CowPageTables::No as u8) });
+        let space = room.fill(Space {
+            mmap,
+            fork_node,
+            faults,
+            cow_page_tables: AtomicU8::new(CowPageTables::No as u8),
+            numa: NumaScan::default(),
+        });
         if let Err(error) = self.fork_tree.insert_space(&space, || self.permit()) {
             self.fork_tree.remove_space(space.id(), fork_node);
             space.mmap.write().close(&self.tlb);

@@ -8,7 +8,7 @@ use crate::mm::Mm;
 use crate::settings::MmSetting;
 use arrayvec::ArrayVec;
 use pagewright_sync::Platform;
-use pagewright_tlb::frames::{FrameRequest, IsolatedFolio};
+use pagewright_tlb::frames::{FrameRequest, IsolatedFolio, MAX_NODES, NodeEvent};
 use pagewright_types::{NodeId, Order};
 
 impl<P: Platform> Mm<P> {
@@ -22,15 +22,20 @@ impl<P: Platform> Mm<P> {
 
     /// Moves isolated pages to lower tiers with one wait, and returns how many moved.
     ///
-    /// The others stay in `folios`.
-    pub(crate) fn demote<const N: usize>(&self, folios: &mut ArrayVec<IsolatedFolio, N>) -> u32 {
+    /// The others stay in `folios`. Each page that moved is counted as `event` of its node.
+    pub(crate) fn demote<const N: usize>(&self, folios: &mut ArrayVec<IsolatedFolio, N>, event: NodeEvent) -> u32 {
         if self.settings.get(MmSetting::DemotionEnabled) == 0 {
             return 0;
         }
         let (mut going, mut staying) = (ArrayVec::<_, N>::new(), ArrayVec::<_, N>::new());
+        let mut left = [0; MAX_NODES];
         for isolated in folios.drain(..) {
-            match self.demotion_target(self.node_of(self.frames().folio(isolated.pfn()))) {
-                Some(node) => going.push((isolated, FrameRequest::of_node(Order::ZERO, node))),
+            let from = self.node_of(self.frames().folio(isolated.pfn()));
+            match self.demotion_target(from) {
+                Some(to) => {
+                    left[from.index()] += 1;
+                    going.push((isolated, FrameRequest::of_node(Order::ZERO, to)));
+                }
                 None => staying.push(isolated),
             }
         }
@@ -39,7 +44,13 @@ impl<P: Platform> Mm<P> {
             match Migrator::try_new(self, going.len()) {
                 Ok(mut migrator) => {
                     going.into_iter().for_each(|(isolated, request)| migrator.add(isolated, request));
-                    moved = migrator.run(|isolated| staying.push(isolated));
+                    moved = migrator.run(|isolated| {
+                        left[self.node_of(self.frames().folio(isolated.pfn())).index()] -= 1;
+                        staying.push(isolated);
+                    });
+                    for node in self.nodes().filter(|node| left[node.index()] > 0) {
+                        self.frames().count_node_event(node, event, left[node.index()]);
+                    }
                 }
                 // Without memory for its lists, pages are reclaimed as without tiers.
                 Err(_) => staying.extend(going.into_iter().map(|(isolated, _)| isolated)),

@@ -1,11 +1,17 @@
-//! Memory tiers: pages that are not used go to slower memory before they are evicted.
+//! Memory tiers: pages that are not used go to slower memory, and come back when they are.
 //!
 //! | file | what it does |
 //! | --- | --- |
 //! | `demote` | reclaim moves pages to the next lower tier (`demote_folio_list`) |
+//! | `promote` | hint faults move hot pages to the top tier (`should_numa_migrate_memory`) |
 //!
 //! Which nodes are of which tier is said by `frame` (`Frames::demotion_target`).
 //!
-//! Not guaranteed: that a page which is used again comes back. Promotion is not built yet.
+//! Neighbours: `numa` makes and serves the hints; `reclaim` chooses what is demoted.
+//!
+//! Not guaranteed: that a page which is used again comes back.
 
 mod demote;
+mod promote;
+
+pub(crate) use promote::PromotionState;

@@ -9,15 +9,15 @@ use super::meminfo::lru_lines;
 use crate::mm::Mm;
 use core::fmt::{self, Write};
 use pagewright_sync::Platform;
-use pagewright_tlb::frames::NumaEvent;
+use pagewright_tlb::frames::NodeEvent;
 use pagewright_types::{LruList, NodeId, PAGE_SIZE};
 
 impl<P: Platform> Mm<P> {
     /// What is counted for each node, by the names of its `vmstat`, in Linux's order.
     pub fn node_counts(&self, node: NodeId) -> impl Iterator<Item = (&'static str, u64)> + '_ {
         let lists = LruList::ALL.iter().map(move |&list| (list.name(), u64::from(self.frames().lru_pages(node, list))));
-        let events = NumaEvent::ALL.into_iter();
-        let events = events.map(move |event| (event.counter().name(), self.frames().numa_events(node, event)));
+        let events = NodeEvent::ALL.into_iter();
+        let events = events.map(move |event| (event.counter().name(), self.frames().node_events(node, event)));
         [("nr_free_pages", self.free_pages_of(node))].into_iter().chain(lists).chain(events)
     }
 
@@ -34,8 +34,11 @@ impl<P: Platform> Mm<P> {
     /// # Errors
     /// The error of the writer.
     pub fn show_numastat(&self, node: NodeId, out: &mut dyn Write) -> fmt::Result {
-        let mut line = |event: NumaEvent| writeln!(out, "{} {}", event.name(), self.frames().numa_events(node, event));
-        NumaEvent::ALL.into_iter().try_for_each(&mut line)
+        let named = NodeEvent::ALL.into_iter().filter_map(|event| Some((event.numastat_name()?, event)));
+        for (name, event) in named {
+            writeln!(out, "{name} {}", self.frames().node_events(node, event))?;
+        }
+        Ok(())
     }
 
     /// Writes the lines of a node's `meminfo` that are counted by node (`node_read_meminfo`).

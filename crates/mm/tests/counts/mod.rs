@@ -31,9 +31,10 @@ type Changes = Vec<(Counter, u64)>;
 /// Whether a counter belongs to the frame allocator, to clearing or to the TLB engine.
 fn of_lower_layers(counter: Counter) -> bool {
     let name = counter.name();
-    // `migrate/tiers.rs` and a test of `reclaim/scan.rs` have those of demotion.
-    let groups = ["pgalloc", "pgfree", "numa_", "nr_tlb_", "pw_tlb_", "pw_clear_", "allocstall", "pgdemote_"];
-    groups.iter().any(|group| name.starts_with(group))
+    // Those of nodes are in `numa/`, `migrate/tiers.rs` and a test of `reclaim/scan.rs`.
+    let of_nodes = ["numa_", "pgdemote_", "pgpromote_"];
+    let groups = ["pgalloc", "pgfree", "nr_tlb_", "pw_tlb_", "pw_clear_", "allocstall"];
+    groups.iter().chain(&of_nodes).any(|group| name.starts_with(group))
 }
 
 /// A machine with one process, before an operation.

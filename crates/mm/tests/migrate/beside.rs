@@ -3,12 +3,15 @@
 //! INV-MIGRATE-ALL, INV-MIGRATE-COPY, INV-MIGRATE-WAIT, INV-MIGRATE-COUNT, INV-MIGRATE-TRANSFER.
 //!
 //! One CPU moves the pages of a process to the other node and back, while two others make calls
-//! that a seed chooses. Each call has pages of its own, so that it is known what they have in the
-//! end; what any load returns meanwhile is judged by the oracle (O3).
+//! that a seed chooses. By some seeds it also scans, so that the calls meet hints (INV-NUMA-HINT).
+//! Each call has pages of its own, so that it is known what they have in the end; what any load
+//! returns meanwhile is judged by the oracle (O3).
 
 use super::{FAR, NEAR};
 use pagewright_arch::{Isa, on_both};
 use pagewright_lab::harness::files::DiskFile;
+#[cfg(feature = "planted")]
+use pagewright_lab::harness::race::assert_planted_bugs_are_found;
 use pagewright_lab::harness::race::{assert_holds, race_in_short_or_long_turns};
 use pagewright_lab::harness::{
     ANON, CPU, FileHandle, GupCall, OTHER, THIRD, TestDevice, TestProcess, TestWorld, at, recount,
@@ -188,13 +191,25 @@ impl<I: Isa> Scene<I> {
 }
 
 /// Moves pages to the other node, back, and there again.
-fn there_and_back<I: Isa>(process: &TestProcess<I>, base: VirtAddr, pages: u64) -> CoroutineBody {
+///
+/// By some seeds it scans after each move, so that the other calls meet hints, and their faults
+/// promote pages of the far node.
+fn there_and_back<I: Isa>(process: &TestProcess<I>, base: VirtAddr, pages: u64, seed: u64) -> CoroutineBody {
     let (world, space) = (Rc::clone(&process.world), process.space.clone());
+    let scans = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 63 == 1;
+    if scans {
+        world.set(MmSetting::NumaBalancing, "2");
+        world.set(MmSetting::NumaScanDelayMs, "0");
+        world.on(CPU, |mm| mm.numa_tick(&space, 1));
+    }
     Box::new(move || {
-        for node in [FAR, NEAR, FAR] {
+        for (time, node) in [FAR, NEAR, FAR].into_iter().enumerate() {
             let pages: Vec<(VirtAddr, NodeId)> = (0..pages).map(|page| (at(base, page), node)).collect();
             let mover = |mm: &Mm<Sim<I>>| mm.move_pages(&space, &pages, true, |_, _| {});
             world.lab.on(CPU, mover).expect("memory for the lists");
+            if scans {
+                world.lab.on(CPU, |mm| mm.numa_tick(&space, (time as u64 + 1) * 100_000));
+            }
         }
     })
 }
@@ -223,7 +238,7 @@ fn move_beside_two_calls<I: Isa>(seed: u64) -> bool {
             left.borrow_mut()[index] = value;
         })
     };
-    let moves = there_and_back(&scene.process, base, 2 * PAGES);
+    let moves = there_and_back(&scene.process, base, 2 * PAGES, seed);
     let programs: Vec<CoroutineBody> = vec![moves, act(0, OTHER), act(1, THIRD)];
     race_in_short_or_long_turns(&world, seed, programs);
     let process = &scene.process;
@@ -355,7 +370,7 @@ fn move_file_beside_two_calls<I: Isa>(seed: u64) -> bool {
             left.borrow_mut()[index] = value;
         })
     };
-    let moves = there_and_back(&scene.process, base, 2);
+    let moves = there_and_back(&scene.process, base, 2, seed);
     let programs: Vec<CoroutineBody> = vec![moves, act(0, OTHER), act(1, THIRD)];
     race_in_short_or_long_turns(&world, seed, programs);
     let process = &scene.process;
@@ -368,7 +383,23 @@ fn move_file_beside_two_calls<I: Isa>(seed: u64) -> bool {
     kept
 }
 
+/// A page of code moves, and is executed there (INV-CODE-VISIBLE).
+fn a_page_of_code_moves<I: Isa>(_seed: u64) -> bool {
+    let world = TestWorld::<I>::two_nodes(2, 2 << 20);
+    let process = TestProcess::new(&world);
+    let base = process.map(1, Rights::RW | Rights::EXEC, ANON, None);
+    process.write(CPU, base, 7);
+    let executes = || process.touch(OTHER, base, Access::Exec).is_ok();
+    let executed = executes();
+    let moved = world.on(CPU, |mm| mm.move_pages(&process.space, &[(base, FAR)], false, |_, _| {}));
+    let executed = executed && moved == Ok(0) && executes() && process.read(CPU, base) == 7;
+    process.end();
+    world.at_rest(&[]);
+    executed
+}
+
 on_both! {
+    a_page_of_code_is_executed_where_it_has_moved: assert!(a_page_of_code_moves::<I>(0)),
     pages_move_beside_two_calls:
         assert_holds(SCHEDULES, move_beside_two_calls::<I>, "a page has lost a store, or got one of another process"),
     pages_of_files_move_beside_two_calls:
@@ -385,4 +416,16 @@ planted_bugs_are_found! {
     ZapDropsMigration => move_beside_two_calls,
     MigrateIgnoresUnfound => move_beside_two_calls,
     MigrateStoreLost => move_file_beside_two_calls,
+    MigratedRefLost => move_beside_two_calls,
+}
+
+/// On x86-64 instruction fetches see every store.
+#[cfg(feature = "planted")]
+#[test]
+fn code_that_is_not_published_is_found_on_arm64() {
+    use pagewright_plant::PlantedBug;
+    assert_planted_bugs_are_found(
+        1,
+        &[(PlantedBug::CodeNotPublished, a_page_of_code_moves::<pagewright_arch::Aarch64>)],
+    );
 }

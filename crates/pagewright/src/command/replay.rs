@@ -73,7 +73,7 @@ pub(super) type OpenSource<'a> = dyn Fn(bool) -> Result<Box<dyn EventSource>, Co
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, CommandError> {
     let footprint = TraceReader::open(&args.trace)?.header().native.as_ref().map(NativeCounts::footprint);
-    let (isa, config) = args.machine.build(footprint)?;
+    let (isa, config) = args.machine.build(footprint, None)?;
     let open = |progress| -> Result<Box<dyn EventSource>, CommandError> {
         if progress {
             return Ok(Box::new(open_with_progress(&args.trace)?));

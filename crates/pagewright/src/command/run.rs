@@ -6,17 +6,18 @@ use crate::files::CommandFiles;
 use crate::options::{MachineOptions, OptionError};
 use pagewright_capture::replay::EventSource;
 use pagewright_capture::workload;
+use pagewright_types::PAGE_SIZE;
 use std::process::ExitCode;
 
 /// Options of `run`.
 #[derive(clap::Args)]
 #[command(after_help = crate::setting::simulated_settings_help())]
 pub(crate) struct Args {
-    /// Workload: fork-server, map-unmap, pageout (needs --swap), protect or sweep.
+    /// Workload: cross-section, fork-server, map-unmap, pageout (needs --swap), protect or sweep.
     ///
-    /// fork-server forks a child for each request, map-unmap maps and unmaps 1 to 64 pages, pageout
-    /// reads shared memory and pages it out, protect changes rights that four threads use, sweep
-    /// reads 256 MiB at random.
+    /// cross-section reads large tables on two memory tiers, fork-server forks a child for each
+    /// request, map-unmap maps and unmaps 1 to 64 pages, pageout reads shared memory and pages it
+    /// out, protect changes rights that four threads use, sweep reads 256 MiB at random.
     workload: String,
     #[command(flatten)]
     machine: MachineOptions,
@@ -31,9 +32,19 @@ impl Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, CommandError> {
-    let (isa, config) = args.machine.build(None)?;
+    let (isa, config) = args.machine.build(None, workload::machine_of(&args.workload))?;
     if args.workload == "pageout" && config.swap_slots == 0 {
         eprintln!("pagewright: pageout without --swap pages nothing out");
+    }
+    if let Some(wanted) = workload::machine_of(&args.workload) {
+        let fast = wanted.fast_bytes / PAGE_SIZE;
+        if let Some(skew) = workload::skew(&args.workload, args.machine.seed, fast) {
+            let share = skew.of_hottest as f64 * 100.0 / skew.loads.max(1) as f64;
+            println!(
+                "{}: the {fast} pages with the most loads, as many as the fast node has, of {} get {share:.1} % of them.",
+                args.workload, skew.pages
+            );
+        }
     }
     let open = |_| -> Result<Box<dyn EventSource>, CommandError> {
         let workload = workload::named(&args.workload, args.machine.seed);

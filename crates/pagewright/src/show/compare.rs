@@ -153,7 +153,7 @@ pub(crate) fn comparison(out: &mut impl Write, columns: &[ComparedColumn], shown
         counts.row(name, &|report| report.counters.get(name).unwrap_or(0), &count);
     }
     if !matches!(shown, ComparedRows::Named(_)) && report.nodes.len() > 1 {
-        accesses(&mut counts, report);
+        by_node(&mut counts, report);
     }
     let mut memory = ComparisonTable::new(columns, shown);
     memory.row("peak RSS, all images, kB", &|report| sum(report, |image| image.peak_rss_bytes) / 1024, &count);
@@ -185,13 +185,29 @@ pub(crate) fn comparison(out: &mut impl Write, columns: &[ComparedColumn], shown
     last.next_back().map_or(Ok(()), |report| remarks(out, report))
 }
 
-/// Adds the loads and stores of each node's memory.
-fn accesses(counts: &mut ComparisonTable<'_>, report: &ReplayReport) {
+/// The promotions to a node, and the demotions from it.
+const MOVES: [(&str, &[&str]); 2] = [
+    ("pages promoted to", &["pgpromote_success"]),
+    ("pages demoted from", &["pgdemote_kswapd", "pgdemote_direct", "pgdemote_proactive"]),
+];
+
+/// Adds what happened to the memory of each node, and by its CPUs.
+fn by_node(counts: &mut ComparisonTable<'_>, report: &ReplayReport) {
     for (index, node) in report.nodes.iter().enumerate() {
         let of = |pick: fn(&NodeReport) -> u64| move |report: &ReplayReport| report.nodes.get(index).map_or(0, pick);
         let name = |what: &str| format!("{what} node {}, no cache modelled", node.node);
         counts.row(&name("loads of"), &of(|node| node.loads), &count);
         counts.row(&name("stores to"), &of(|node| node.stores), &count);
+        for (what, names) in MOVES {
+            let moved = |report: &ReplayReport| {
+                let of_node = |name: &&str| report.nodes.get(index).and_then(|node| node.counters.get(name));
+                names.iter().filter_map(of_node).sum()
+            };
+            counts.row(&format!("{what} node {}", node.node), &moved, &count);
+        }
+        let by_cpus = |what: &str| format!("{what} by CPUs of node {}", node.node);
+        counts.row(&by_cpus("faults"), &of(|node| node.minor_faults + node.major_faults), &count);
+        counts.row(&by_cpus("shootdowns"), &of(|node| node.remote_flushes), &count);
     }
 }
 

@@ -1,5 +1,6 @@
 //! Filling empty entries.
 
+use super::code::publish_code;
 use super::{CountedIn, EntryRun};
 use crate::locked_table::TableRight;
 use crate::owned_leaf::OwnedLeaf;
@@ -24,6 +25,7 @@ impl<P: Platform, R: TableRight> EntryRun<'_, '_, P, R> {
         let plain = leaf.leaf();
         let writable_for_all = self.counted == CountedIn::Sharers && plain.rights.contains(Rights::WRITE);
         debug_assert!(!writable_for_all, "INV-SHARE-FILL: a writable leaf for all sharers at {va}");
+        publish_code(self.table.tables.tlb, self.table.level(), plain);
         if let Some(folio) = leaf.into_folio() {
             self.count_mapped(self.frames().folio_of(&folio), plain.pfn);
             folio.into_raw();
@@ -48,8 +50,9 @@ impl<P: Platform, R: TableRight> EntryRun<'_, '_, P, R> {
         let folio = self.frames().folio_of(&reference);
         self.change.add(folio.rss_kind(), 1, level.pages() as u32);
         self.mlock(folio);
-        let pfn = reference.into_raw();
-        self.table.put(va, P::Isa::leaf(level, Leaf { pfn, rights, flags }));
+        let leaf = Leaf { pfn: reference.into_raw(), rights, flags };
+        publish_code(self.table.tables.tlb, level, leaf);
+        self.table.put(va, P::Isa::leaf(level, leaf));
         self.change.live += 1;
     }
 

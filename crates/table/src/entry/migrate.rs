@@ -14,6 +14,7 @@
 //! Neighbours: `mm` decides what moves, keeps the places, and waits.
 
 use super::EntryRun;
+use super::code::publish_code;
 use crate::leaf_view::LeafView;
 use crate::locked_table::{EditRight, LockedTable, TableRight};
 use crate::tables::Tables;
@@ -68,8 +69,10 @@ pub fn restore_migrated<P: Platform>(tlb: &Tlb<P>, place: PteSlot, to: Pfn) {
         Entry::Empty | Entry::Leaf(_) | Entry::Table(_) => None,
     };
     let leaf = leaf.unwrap_or_else(|| panic!("INV-MIGRATE-COUNT: the migration entry at {place:?} is gone"));
+    let leaf = Leaf { pfn: to, ..leaf };
+    publish_code(tlb, Level::PTE, leaf);
     tlb.fx().declare(Fact::EditInPlace { table: place.table, begins: true });
-    tlb.fx().store(place, P::Isa::leaf(Level::PTE, Leaf { pfn: to, ..leaf }));
+    tlb.fx().store(place, P::Isa::leaf(Level::PTE, leaf));
     tlb.fx().publish();
     tlb.fx().declare(Fact::EditInPlace { table: place.table, begins: false });
     page.adjust_migrating(-1);

@@ -19,6 +19,7 @@
 //!
 //! Neighbours: `tables` finds and locks the table; `mm` decides what to edit, and knows swap slots.
 
+mod code;
 mod copy;
 mod last_leaf;
 mod map;

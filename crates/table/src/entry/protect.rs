@@ -1,6 +1,7 @@
 //! Changing entries that stay.
 
 use super::EntryRun;
+use super::code::publish_code;
 use crate::leaf_view::{EntryView, LeafView};
 use crate::locked_table::{EditRight, LockedTable, TableRight};
 use pagewright_arch::{Entry, Isa, Pte, SoftEntry};
@@ -26,6 +27,7 @@ impl<'h, P: Platform, R: EditRight<'h, P>> EntryRun<'_, 'h, P, R> {
             if new == old {
                 return None;
             }
+            publish_code(tlb, level, edited);
             match table.compare_exchange(index, old, new) {
                 Ok(()) => {
                     let owed = plant!(ProtectNoFlush; OwedFlush::Nothing, table.owed(old, new));

@@ -3,19 +3,22 @@
 //! What a change makes of a word, and what it owes, does not depend on the frame, so it is worked
 //! out once for neighbours that differ in their frame alone.
 
+use super::code::publish_code;
 use super::last_leaf::LastLeaf;
 use crate::locked_table::LockedTable;
 use pagewright_arch::{Entry, Isa, Leaf, LeafFlags, Pte};
 use pagewright_plant::plant;
 use pagewright_sync::Platform;
 use pagewright_tlb::{Gather, OwedFlush};
-use pagewright_types::{PageRange, Rights};
+use pagewright_types::{IsaKind, PageRange, Rights};
 
 /// What a change makes of the leaves that share all bits but their frame.
 #[derive(Default)]
 struct LeafChange {
     to: u64,
     owes: bool,
+    /// Whether instructions may be fetched through the new leaf.
+    executes: bool,
     /// Whether a walker may set a bit of the leaf concurrently.
     touched: bool,
 }
@@ -40,6 +43,11 @@ impl<P: Platform> LockedTable<'_, P> {
                 if new == old {
                     break;
                 }
+                if change.executes
+                    && let Entry::Leaf(leaf) = P::Isa::decode(self.level(), new)
+                {
+                    publish_code(self.tables.tlb, self.level(), leaf);
+                }
                 if plant!(DirtyBitLost; true, !change.touched) {
                     self.store(index, new);
                 } else if let Err(now) = self.compare_exchange(index, old, new) {
@@ -57,8 +65,10 @@ impl<P: Platform> LockedTable<'_, P> {
     /// What `edit` makes of a leaf; `None` if the entry is anything else.
     fn leaf_change(&self, old: Pte, edit: impl Fn(Rights, LeafFlags) -> Rights) -> Option<LeafChange> {
         let Entry::Leaf(leaf) = P::Isa::decode(self.level(), old) else { return None };
-        let new = P::Isa::leaf(self.level(), Leaf { rights: edit(leaf.rights, leaf.flags), ..leaf });
+        let rights = edit(leaf.rights, leaf.flags);
+        let new = P::Isa::leaf(self.level(), Leaf { rights, ..leaf });
         let owes = old != new && plant!(ProtectNoFlush; false, self.owed(old, new) != OwedFlush::Nothing);
-        Some(LeafChange { to: new.raw() & !P::Isa::FRAME, owes, touched: leaf.may_be_touched() })
+        let executes = P::Isa::KIND == IsaKind::Aarch64 && rights.contains(Rights::EXEC);
+        Some(LeafChange { to: new.raw() & !P::Isa::FRAME, owes, executes, touched: leaf.may_be_touched() })
     }
 }

@@ -95,6 +95,11 @@ impl<'f, 'h, P: Platform> EditRight<'h, P> for EditForAll<'f, P> {
 }
 
 impl<P: Platform> LockedTable<'_, P, EditForAll<'_, P>> {
+    /// Whether other spaces share the path to the table.
+    pub fn is_shared(&self) -> bool {
+        self.right.token.is_some()
+    }
+
     /// Adds to `batch` the flushes that other operations owe of the table's entries.
     ///
     /// For a caller that depends on entries that it found cleared or weakened, in any space.

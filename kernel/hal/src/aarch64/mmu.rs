@@ -4,7 +4,7 @@ use crate::boot::Region;
 use crate::stacks::{STACK, STRIDE, Table};
 use aarch64_cpu::asm::barrier;
 use aarch64_cpu::registers::{
-    ID_AA64ISAR0_EL1, ID_AA64MMFR0_EL1, ID_AA64MMFR1_EL1, MIDR_EL1, Readable, TTBR0_EL1, Writeable,
+    CTR_EL0, ID_AA64ISAR0_EL1, ID_AA64MMFR0_EL1, ID_AA64MMFR1_EL1, MIDR_EL1, Readable, TTBR0_EL1, Writeable,
 };
 use core::arch::asm;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -133,6 +133,33 @@ pub(super) fn drop_identity() {
 #[inline]
 pub(crate) fn publish() {
     barrier::dsb(barrier::ISHST);
+}
+
+/// Makes `bytes` bytes from `start` on visible to instruction fetches of all CPUs.
+///
+/// Arm ARM B2.4.4: the data lines are cleaned to the point of unification, and the instruction
+/// lines invalidated. An instruction cache that is not physically tagged is invalidated whole.
+pub(crate) fn publish_code(start: *const u8, bytes: usize) {
+    let (start, end) = (start.addr(), start.addr() + bytes);
+    // Both line sizes are binary logarithms of words.
+    let line = |shift: u32| 4_usize << (CTR_EL0.get() >> shift & 0xf);
+    for at in (start..end).step_by(line(16)) {
+        // SAFETY: the caller's memory is mapped; cleaning a line changes no contents.
+        unsafe { asm!("dc cvau, {}", in(reg) at, options(nostack, preserves_flags)) };
+    }
+    barrier::dsb(barrier::ISH);
+    const PHYSICALLY_TAGGED: u64 = 3;
+    if CTR_EL0.get() >> 14 & 3 == PHYSICALLY_TAGGED {
+        for at in (start..end).step_by(line(0)) {
+            // SAFETY: as above; an instruction line is fetched again.
+            unsafe { asm!("ic ivau, {}", in(reg) at, options(nostack, preserves_flags)) };
+        }
+    } else {
+        // SAFETY: instruction lines are fetched again.
+        unsafe { asm!("ic ialluis", options(nostack, preserves_flags)) };
+    }
+    barrier::dsb(barrier::ISH);
+    barrier::isb(barrier::SY);
 }
 
 /// Waits until this CPU's invalidations are complete.

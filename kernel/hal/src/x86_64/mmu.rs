@@ -125,6 +125,9 @@ pub(crate) fn publish() {
     core::sync::atomic::compiler_fence(Ordering::SeqCst);
 }
 
+/// Makes memory visible to instruction fetches, which see all stores (SDM vol. 3A §12.6).
+pub(crate) fn publish_code(_start: *const u8, _bytes: usize) {}
+
 /// Copies whole pages with one string instruction, as Linux's `copy_page`.
 ///
 /// # Safety

@@ -7,7 +7,6 @@ use crate::space::vma::AddressMap;
 use crate::space::vma::Vma;
 use crate::space::{HeldMap, Space, VmFlags, is_data};
 use alloc::vec::Vec;
-use pagewright_arch::LeafFlags;
 use pagewright_plant::plant;
 use pagewright_sync::Platform;
 use pagewright_table::OwnTables;
@@ -140,8 +139,8 @@ impl<P: Platform> Mm<P> {
         rights: Rights,
         gather: &mut Gather<'_, P>,
     ) {
-        // The rights that every entry keeps; some entries lose the write bit ([`leaf_rights`]).
-        let left = readable(rights) - Rights::WRITE;
+        // The rights that every entry keeps; some lose the write bit (`Vma::leaf_rights`).
+        let left = rights.readable() - Rights::WRITE;
         self.declare_reduced(space, range, left);
         let mut next = range.start();
         while let Some((start, vma)) = map.find_or_after(next)
@@ -161,12 +160,8 @@ impl<P: Platform> Mm<P> {
 
     /// Changes the entries of a mapping to its rights (`change_protection`).
     fn protect_entries(&self, tables: OwnTables<'_, P>, vma: &Vma<P>, part: PageRange, gather: &mut Gather<'_, P>) {
-        let mut known = if vma.is_shared() { LeafFlags::DIRTY } else { LeafFlags::EXCLUSIVE };
-        // Where soft-dirty bits are tracked, the first store to each page must fault.
-        known.set(LeafFlags::SOFT_DIRTY, !vma.flags().contains(VmFlags::SOFTDIRTY));
-        let rights = vma.rights();
         for (table, part) in tables.locked(part) {
-            table.protect_run(part, |_, flags| leaf_rights(flags, rights, known), gather);
+            table.protect_run(part, |_, flags| vma.leaf_rights(flags), gather);
         }
     }
 }
@@ -194,21 +189,6 @@ fn whole_stack<P: Platform>(
         return Err(MmError::BadFlags { flags: protection.bits() });
     }
     Ok(PageRange::new(start, range.end()))
-}
-
-/// Returns the rights of a leaf in a mapping with `rights` (`can_change_pte_writable`).
-///
-/// The leaf may be writable only if it has all flags of `known`. Otherwise the first store must
-/// still fault: to copy a page that is not exclusive, to mark a file page as dirty, or to set the
-/// soft-dirty bit.
-fn leaf_rights(flags: LeafFlags, rights: Rights, known: LeafFlags) -> Rights {
-    let rights = readable(rights);
-    if flags.contains(known) { rights } else { rights - Rights::WRITE }
-}
-
-/// Adds the read right to rights that are not empty.
-fn readable(rights: Rights) -> Rights {
-    if rights.is_empty() { rights } else { rights | Rights::READ }
 }
 
 /// Checks that a mapping may have `rights` in `part` (`mprotect_fixup`).

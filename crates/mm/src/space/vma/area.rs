@@ -3,6 +3,7 @@
 use crate::file::FileObject;
 use crate::policy::MemPolicy;
 use core::sync::atomic::{AtomicBool, Ordering};
+use pagewright_arch::LeafFlags;
 use pagewright_btree::{Gaps, TreeItem};
 use pagewright_plant::plant;
 use pagewright_sync::{Arc, Platform};
@@ -184,6 +185,17 @@ impl<P: Platform> Vma<P> {
         } else {
             self.flags
         }
+    }
+
+    /// Returns the rights of a leaf in it that has `flags` (`can_change_pte_writable`).
+    ///
+    /// The leaf may be writable only if no store must fault first: to copy a page that is not
+    /// exclusive, to mark a file page as dirty, or to set the soft-dirty bit where it is tracked.
+    pub(crate) fn leaf_rights(&self, flags: LeafFlags) -> Rights {
+        let mut known = if self.is_shared() { LeafFlags::DIRTY } else { LeafFlags::EXCLUSIVE };
+        known.set(LeafFlags::SOFT_DIRTY, !self.flags.contains(VmFlags::SOFTDIRTY));
+        let rights = self.rights.readable();
+        if flags.contains(known) { rights } else { rights - Rights::WRITE }
     }
 
     /// Returns the greatest rights that `mprotect` may give it (`VM_MAY*`).

@@ -2,6 +2,10 @@
 //!
 //! A [`Workload`] is an [`EventSource`], as a trace is, and so can be replayed in the same way. It
 //! has no page contents either.
+//!
+//! A workload about memory tiers comes with the machine that it is for ([`WorkloadMachine`]).
+
+mod cross_section;
 
 use crate::replay::EventSource;
 use crate::trace::{
@@ -9,9 +13,12 @@ use crate::trace::{
     MappingSource, MemCall, MemOp, PageNo, Pid, Prot, RawMapFlags, TaskEvent, Tid, TraceError, TraceEvent, TraceHeader,
     UserAddr,
 };
+use cross_section::CROSS_SECTION;
+use pagewright_mm::MmSetting;
 use pagewright_types::IsaKind;
 use rand_pcg::Pcg64;
 use rand_pcg::rand_core::{Rng, SeedableRng};
+use std::collections::BTreeMap;
 
 const PAGE: u64 = 4096;
 const HEAP: u64 = 0x7000_0000_0000;
@@ -27,16 +34,70 @@ const ROOT: Pid = Pid(1);
 struct Program {
     name: &'static str,
     rounds: u64,
+    machine: Option<WorkloadMachine>,
     set_up: fn(&mut Script),
     round: fn(&mut Script),
 }
 
+/// The machine that a workload is for: a node with the CPUs, and a slower one without.
+#[derive(Clone, Copy, Debug)]
+pub struct WorkloadMachine {
+    /// Memory of the node with CPUs.
+    pub fast_bytes: u64,
+    /// Memory of the node without CPUs.
+    pub slow_bytes: u64,
+    /// Settings that differ from their defaults.
+    pub settings: &'static [(MmSetting, u64)],
+}
+
 /// The workloads.
-const ALL: [&Program; 5] = [&FORK_SERVER, &MAP_UNMAP, &PAGE_OUT, &PROTECT, &SWEEP];
+const ALL: [&Program; 6] = [&CROSS_SECTION, &FORK_SERVER, &MAP_UNMAP, &PAGE_OUT, &PROTECT, &SWEEP];
 
 /// The names of the workloads.
 pub fn names() -> impl Iterator<Item = &'static str> {
     ALL.iter().map(|program| program.name)
+}
+
+/// The machine that the workload with this name is for, if it needs a certain one.
+pub fn machine_of(name: &str) -> Option<WorkloadMachine> {
+    ALL.iter().find(|program| program.name == name)?.machine
+}
+
+/// How unevenly a workload loads its pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Skew {
+    /// Pages that are loaded from at all.
+    pub pages: u64,
+    /// The loads that were counted.
+    pub loads: u64,
+    /// Those of them that reach the pages with the most.
+    pub of_hottest: u64,
+}
+
+/// Counts the loads of a workload's first rounds by page; those of `hottest` pages are told apart.
+///
+/// Instruction fetches and the set-up are left out.
+pub fn skew(name: &str, seed: u64, hottest: u64) -> Option<Skew> {
+    const ROUNDS: u64 = 64;
+    let program = ALL.iter().find(|program| program.name == name)?;
+    let mut script = Script::new(seed);
+    (program.set_up)(&mut script);
+    script.events.clear();
+    let mut loads = BTreeMap::<u64, u64>::new();
+    for _ in 0..ROUNDS.min(program.rounds) {
+        (program.round)(&mut script);
+        for event in script.events.drain(..) {
+            if let TraceEvent::Run(run) = event
+                && run.stream == AccessStream::Data
+            {
+                *loads.entry(run.page.0).or_default() += u64::from(run.reads);
+            }
+        }
+    }
+    let mut by_page: Vec<u64> = loads.into_values().collect();
+    by_page.sort_unstable_by_key(|loads| std::cmp::Reverse(*loads));
+    let of_hottest = by_page.iter().take(hottest as usize).sum();
+    Some(Skew { pages: by_page.len() as u64, loads: by_page.iter().sum(), of_hottest })
 }
 
 /// The workload with this name; its random choices depend on `seed` only.
@@ -63,7 +124,7 @@ impl Workload {
             layout: AddressLayout::Linux,
             native: None,
         };
-        let mut script = Script { events: Vec::new(), random: Pcg64::seed_from_u64(seed), last_id: 1 };
+        let mut script = Script::new(seed);
         script.begin(program.name);
         Self { header, script, program, steps: 0 }
     }
@@ -107,6 +168,10 @@ struct Script {
 }
 
 impl Script {
+    fn new(seed: u64) -> Self {
+        Self { events: Vec::new(), random: Pcg64::seed_from_u64(seed), last_id: 1 }
+    }
+
     fn begin(&mut self, name: &str) {
         let program = FileId(1);
         let info = CapturedFile { id: program, path: format!("/bin/{name}"), size: Some(16 * PAGE) };
@@ -207,6 +272,7 @@ const FORK_SERVER: Program = {
     Program {
         name: "fork-server",
         rounds: 32,
+        machine: None,
         set_up: |script| script.fill_heap(PAGES),
         round: |script| {
             script.last_id += 1;
@@ -235,6 +301,7 @@ const FORK_SERVER: Program = {
 const MAP_UNMAP: Program = Program {
     name: "map-unmap",
     rounds: 20_000,
+    machine: None,
     set_up: |_| {},
     round: |script| {
         let pages = 1 << script.below(7);
@@ -254,6 +321,7 @@ const PAGE_OUT: Program = {
     Program {
         name: "pageout",
         rounds: 200,
+        machine: None,
         set_up: |script| {
             script.map_as(SHARED_ANON, HEAP, PAGES);
             script.store_all(PAGES);
@@ -272,6 +340,7 @@ const PROTECT: Program = {
     Program {
         name: "protect",
         rounds: 2_000,
+        machine: None,
         set_up: |script| {
             script.fill_heap(PAGES);
             for _ in 1..THREADS {
@@ -304,6 +373,7 @@ const SWEEP: Program = {
     Program {
         name: "sweep",
         rounds: 1024,
+        machine: None,
         set_up: |script| script.fill_heap(PAGES),
         round: |script| {
             for _ in 0..1024 {

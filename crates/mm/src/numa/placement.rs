@@ -1,0 +1,129 @@
+//! Whether the page of a hint fault moves (`numa_migrate_check`, `should_numa_migrate_memory`).
+//!
+//! In normal mode, a page moves to the node of the CPU if this CPU used it last, or another of the
+//! node did: a page that several nodes use by turns stays. In tiering mode, a page of a lower tier
+//! moves if it is hot (`tier/promote.rs`), and any other as in normal mode.
+
+use super::period::HintFault;
+use crate::mm::Mm;
+use crate::policy::{PolicyFlags, PolicyMode};
+use crate::space::{Space, Vma};
+use arrayvec::ArrayVec;
+use pagewright_sync::Platform;
+use pagewright_tlb::frames::{Folio, FolioFlags, FrameRequest, IsolatedFolio, LastUse};
+use pagewright_types::{Counter, CpuId, NodeId, Order, Pfn, Rights};
+
+/// What a hint fault found about its page.
+pub(crate) struct HintedPage {
+    /// The page, off its list, and the node to which it moves.
+    pub(crate) moves: Option<(IsolatedFolio, NodeId)>,
+    /// What is counted for the scan period.
+    found: ArrayVec<HintFault, 3>,
+    /// Whether the page lies in a lower tier in tiering mode, whose faults say nothing about nodes.
+    is_slow: bool,
+}
+
+impl<P: Platform> Mm<P> {
+    /// Counts a hint fault on the folio of a mapping, and decides whether it moves.
+    ///
+    /// The caller holds the lock of the table with the leaf.
+    pub(crate) fn judge_hint(&self, vma: &Vma<P>, folio: Folio<'_>) -> HintedPage {
+        let cpu = self.fx().cpu();
+        let (here, there) = (self.frames().node_of_cpu(cpu), self.node_of(folio));
+        self.tlb.count(Counter::NumaHintFaults, 1);
+        if here == there {
+            self.tlb.count(Counter::NumaHintFaultsLocal, 1);
+        }
+        let is_slow = self.notes_time(folio);
+        let mut found = ArrayVec::new();
+        found.push(if here == there { HintFault::Local } else { HintFault::Remote });
+        let is_wanted = if !self.balances_to(vma, here) {
+            false
+        } else if is_slow {
+            found.push(HintFault::Private);
+            self.should_promote(folio, here)
+        } else {
+            let last = folio.exchange_last_use(Some(LastUse::new(u64::from(cpu.raw()))));
+            let is_private = last.is_none_or(|last| last.raw() == u32::from(cpu.raw()));
+            found.push(if is_private { HintFault::Private } else { HintFault::Shared });
+            last.is_none_or(|last| self.node_of_noted(last) == Some(here))
+        };
+        let mut moves = None;
+        if is_wanted && here != there {
+            moves = self.isolate_hinted(vma, folio, here).map(|isolated| (isolated, here));
+            if moves.is_none() {
+                found.push(HintFault::Failed);
+            }
+        }
+        HintedPage { moves, found, is_slow }
+    }
+
+    /// Ends a hint fault whose page was judged, after the page has moved if it should.
+    pub(crate) fn end_hint(&self, space: &Space<P>, mut page: HintedPage) {
+        if let Some((isolated, node)) = page.moves.take() {
+            if self.move_hinted(isolated, node) {
+                page.is_slow = false;
+            } else {
+                page.found.push(HintFault::Failed);
+            }
+        }
+        if !page.is_slow {
+            self.note_hint_fault(space, &page.found);
+        }
+    }
+
+    /// Whether pages of a mapping move to the node where they are used (`MPOL_F_MOF`).
+    pub(super) fn balances(&self, vma: &Vma<P>) -> bool {
+        let policy = vma.policy().or(|| self.task_policy());
+        policy.mode() == PolicyMode::Default || policy.flags().contains(PolicyFlags::NUMA_BALANCING)
+    }
+
+    /// Whether pages of a mapping move to `node`, which has memory (`mpol_misplaced`).
+    fn balances_to(&self, vma: &Vma<P>, node: NodeId) -> bool {
+        let policy = vma.policy().or(|| self.task_policy());
+        let permits = policy.mode() == PolicyMode::Default || policy.reported_nodes().contains(node);
+        permits && self.balances(vma) && self.frames().zones().any(|zone| zone.node() == node)
+    }
+
+    /// The node of the CPU that a note names.
+    fn node_of_noted(&self, last: LastUse) -> Option<NodeId> {
+        let cpu = CpuId::new(u16::try_from(last.raw()).ok()?);
+        (cpu.index() < self.frames().cpus()).then(|| self.frames().node_of_cpu(cpu))
+    }
+
+    /// Takes a page off its list that is to move (`migrate_misplaced_folio_prepare`).
+    ///
+    /// A node that is nearly full gets no page; in tiering mode its reclaim is woken.
+    fn isolate_hinted(&self, vma: &Vma<P>, folio: Folio<'_>, to: NodeId) -> Option<IsolatedFolio> {
+        if folio.is_large() {
+            return None;
+        }
+        let flags = folio.flags();
+        if !flags.contains(FolioFlags::SWAPBACKED) {
+            let is_library = vma.rights().contains(Rights::EXEC) && self.mappings_of(folio.pfn()) > 1;
+            if is_library || flags.contains(FolioFlags::DIRTY) {
+                return None;
+            }
+        }
+        if !self.has_room_for_hinted(to) {
+            return None;
+        }
+        self.frames().isolate(folio)
+    }
+
+    /// Moves a page, and returns whether it moved (`migrate_misplaced_folio`).
+    fn move_hinted(&self, isolated: IsolatedFolio, node: NodeId) -> bool {
+        let from = self.node_of(self.frames().folio(isolated.pfn()));
+        let moved = self.move_page(isolated, FrameRequest::of_node(Order::ZERO, node));
+        if moved {
+            self.tlb.count(Counter::NumaPagesMigrated, 1);
+            self.note_promotion(from, node);
+        }
+        moved
+    }
+
+    /// Whether a page of a mapping may be mapped by others, too (`folio_maybe_mapped_shared`).
+    pub(super) fn is_mapped_by_others(&self, pfn: Pfn, table_is_shared: bool) -> bool {
+        table_is_shared || self.mappings_of(pfn) > 1
+    }
+}
