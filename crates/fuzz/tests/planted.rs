@@ -11,9 +11,10 @@ use pagewright_arch::{Isa, on_both};
 use pagewright_check::{CheckFinding, ReplayToken, Rule, SearchPlan};
 use pagewright_fuzz::random::explore_mode::ExploredProgram;
 use pagewright_fuzz::random::{
-    PlantedBug, RandomProgram, Theme, explored_program, fast_mode, fast_program, plant, replay,
+    PlantedBug, ProgramNodes, RandomProgram, Theme, explored_program, fast_mode, fast_program, plant, replay,
 };
-use pagewright_types::IsaKind;
+use pagewright_sim::NodeConfig;
+use pagewright_types::{CpuMask, IsaKind};
 
 /// Seeds, of which [`wanted`] must find the bug.
 const SEEDS: u64 = 8;
@@ -35,6 +36,8 @@ enum Search {
     ///
     /// With `race`, programs of fast mode must not find it.
     Explored { isa: IsaKind, theme: Theme, schedules: u32, race: bool },
+    /// As [`Explored`](Self::Explored), on two nodes, between which pages move.
+    OnTwoNodes { isa: IsaKind, theme: Theme, schedules: u32 },
     /// Another test finds it; random programs do not trigger it.
     Elsewhere(&'static str),
 }
@@ -43,7 +46,7 @@ impl Search {
     /// Whether this search is for a machine with this instruction set.
     fn is_on(&self, kind: IsaKind) -> bool {
         match self {
-            Self::Fast { isa, .. } | Self::Explored { isa, .. } => *isa == kind,
+            Self::Fast { isa, .. } | Self::Explored { isa, .. } | Self::OnTwoNodes { isa, .. } => *isa == kind,
             Self::Elsewhere(_) => true,
         }
     }
@@ -74,6 +77,16 @@ fn tables(isa: IsaKind) -> Search {
 
 fn races(theme: Theme, schedules: u32) -> Vec<Search> {
     vec![race(X86, theme, schedules), race(ARM, theme, schedules)]
+}
+
+fn on_two_nodes(theme: Theme, schedules: u32) -> Vec<Search> {
+    [X86, ARM].map(|isa| Search::OnTwoNodes { isa, theme, schedules }).into()
+}
+
+/// A node with the CPUs, and one without.
+fn two_nodes() -> ProgramNodes {
+    let node = NodeConfig { bytes: 8 << 20, cpus: CpuMask::EMPTY };
+    ProgramNodes { nodes: vec![node, node], distances: Vec::new() }
 }
 
 fn elsewhere(test: &'static str) -> (Vec<Search>, &'static [Rule]) {
@@ -330,10 +343,10 @@ fn find_in_fast_mode<I: Isa>(seed: u64, most: u64) -> Option<Hit> {
     })
 }
 
-fn find_in_explore_mode<I: Isa>(seed: u64, theme: Theme, most: u32) -> Option<Hit> {
+fn find_in_explore_mode<I: Isa>(seed: u64, theme: Theme, most: u32, nodes: &ProgramNodes) -> Option<Hit> {
     let mut tried = 0;
     (0..u64::from(most.div_ceil(SCHEDULES))).find_map(|number| {
-        let program = explored_program(seed, None, Some(theme), number);
+        let program = explored_program(seed, None, Some(theme), number).on_nodes(nodes);
         let plan = SearchPlan { seed: program.seed, schedules: SCHEDULES, max_shrink_runs: 0 };
         let search = ExploredProgram::new::<I>(&program).expect("a possible machine").search::<I>(&plan);
         tried += u64::from(search.schedules);
@@ -382,8 +395,9 @@ fn run<I: Isa>(plant: PlantedBug, rules: &[Rule], search: &Search) -> String {
             format!("{figures} programs")
         }
         Search::Explored { theme, schedules, race, .. } => {
-            let (figures, programs) =
-                search_all::<I>(plant, rules, |seed| find_in_explore_mode::<I>(seed, theme, schedules));
+            let (figures, programs) = search_all::<I>(plant, rules, |seed| {
+                find_in_explore_mode::<I>(seed, theme, schedules, &ProgramNodes::ONE)
+            });
             if !race {
                 return format!("{figures} schedules");
             }
@@ -392,6 +406,10 @@ fn run<I: Isa>(plant: PlantedBug, rules: &[Rule], search: &Search) -> String {
                 panic!("{} needs no race: {} finds {}", plant.name(), hit.program, hit.finding);
             }
             format!("{figures} schedules, a race")
+        }
+        Search::OnTwoNodes { theme, schedules, .. } => {
+            let find = |seed| find_in_explore_mode::<I>(seed, theme, schedules, &two_nodes());
+            format!("{} schedules on two nodes", search_all::<I>(plant, rules, find).0)
         }
         Search::Elsewhere(test) => format!("        in {test}"),
     }

@@ -18,10 +18,11 @@ use pagewright_lab::harness::{
 };
 use pagewright_lab::planted_bugs_are_found;
 use pagewright_mm::gup::{GupFlags, MakeDirty};
-use pagewright_mm::{Advice, MapFlags, Mm, MmSetting, RemapFlags, RemapRequest};
+use pagewright_mm::view::{PagemapEntry, PagemapFlags};
+use pagewright_mm::{Advice, MapFlags, Mm, MmError, MmSetting, RemapFlags, RemapRequest};
 use pagewright_sim::Sim;
 use pagewright_sim::explore::CoroutineBody;
-use pagewright_types::{Access, CpuId, NodeId, PAGE_SIZE, Rights, VirtAddr};
+use pagewright_types::{Access, CpuId, NodeId, PAGE_SIZE, PageRange, Rights, VirtAddr};
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -54,10 +55,14 @@ enum Deed {
     ChildStores,
     /// A child that was there before ends.
     ChildEnds,
+    /// Pages out, and removes the swap device.
+    SwapOff,
+    /// Asks `mincore`, pagemap and smaps for the pages.
+    Look,
 }
 
 impl Deed {
-    const ALL: [Self; 12] = [
+    const ALL: [Self; 14] = [
         Self::Store,
         Self::Discard,
         Self::Unmap,
@@ -70,6 +75,8 @@ impl Deed {
         Self::Fork,
         Self::ChildStores,
         Self::ChildEnds,
+        Self::SwapOff,
+        Self::Look,
     ];
 }
 
@@ -140,7 +147,38 @@ impl<I: Isa> Scene<I> {
                 }
                 Some(10)
             }
+            Deed::SwapOff => {
+                (0..2).for_each(|_| world.advise(cpu, space, base, PAGES, Advice::PageOut));
+                let off = world.lab.on(cpu, |mm| mm.swap_off(0));
+                assert!(matches!(off, Ok(()) | Err(MmError::NoSuchSwapDevice { .. })), "swapoff: {off:?}");
+                Some(10)
+            }
+            Deed::Look => {
+                (0..3).for_each(|_| self.look(cpu, base));
+                Some(10)
+            }
         }
+    }
+
+    /// Asserts that pages which move are shown as pages in memory.
+    fn look(&self, cpu: CpuId, base: VirtAddr) {
+        let (world, space) = (&self.process.world, &self.process.space);
+        let mut resident = [0; PAGES as usize];
+        world.lab.on(cpu, |mm| mm.mincore(space, base, PAGES * PAGE_SIZE, &mut resident)).expect("mapped");
+        assert_eq!(resident, [1; PAGES as usize], "mincore");
+        let range = PageRange::new(base, at(base, PAGES));
+        let mut present = 0;
+        world.lab.on(cpu, |mm| {
+            let seen = |_, entry: PagemapEntry| present += u64::from(entry.flags().contains(PagemapFlags::PRESENT));
+            mm.pagemap(space, range, seen);
+        });
+        assert_eq!(present, PAGES, "pagemap");
+        let mut text = String::new();
+        world.lab.on(cpu, |mm| mm.show_smaps(space, &mut text)).expect("a string takes everything");
+        let resident = |line: &&str| line.starts_with("Rss:");
+        let kilobytes =
+            text.lines().filter(resident).filter_map(|line| line.split_whitespace().nth(1)?.parse::<u64>().ok());
+        assert!(kilobytes.sum::<u64>() >= PAGES * PAGE_SIZE / 1024, "{text}");
     }
 
     /// The calls that hold the space for writing, and guards.
@@ -224,7 +262,8 @@ fn move_beside_two_calls<I: Isa>(seed: u64) -> bool {
     (0..2 * PAGES).for_each(|page| process.write(CPU, at(base, page), 10));
     let child = (!(seed / 2).is_multiple_of(3)).then(|| process.fork());
     [CPU, OTHER, THIRD].iter().for_each(|cpu| world.lab.run(*cpu, &process.space));
-    let mut deeds = [Deed::ALL[seed as usize / 6 % Deed::ALL.len()], Deed::ALL[seed as usize / 72 % Deed::ALL.len()]];
+    let deeds = Deed::ALL.len();
+    let mut deeds = [Deed::ALL[seed as usize / 6 % deeds], Deed::ALL[seed as usize / 6 / deeds % deeds]];
     if deeds.contains(&Deed::ChildEnds) && deeds.contains(&Deed::ChildStores) {
         // No CPU runs a space that ends.
         deeds[1] = Deed::Store;

@@ -4,7 +4,7 @@ use crate::boot::Region;
 use crate::stacks::{STACK, STRIDE, Table};
 use aarch64_cpu::asm::barrier;
 use aarch64_cpu::registers::{
-    CTR_EL0, ID_AA64ISAR0_EL1, ID_AA64MMFR0_EL1, ID_AA64MMFR1_EL1, MIDR_EL1, Readable, TTBR0_EL1, Writeable,
+    ID_AA64ISAR0_EL1, ID_AA64MMFR0_EL1, ID_AA64MMFR1_EL1, MIDR_EL1, Readable, TTBR0_EL1, Writeable,
 };
 use core::arch::asm;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -141,15 +141,18 @@ pub(crate) fn publish() {
 /// lines invalidated. An instruction cache that is not physically tagged is invalidated whole.
 pub(crate) fn publish_code(start: *const u8, bytes: usize) {
     let (start, end) = (start.addr(), start.addr() + bytes);
+    let cache_type: u64;
+    // SAFETY: reading the register changes nothing.
+    unsafe { asm!("mrs {}, ctr_el0", out(reg) cache_type, options(nomem, nostack, preserves_flags)) };
     // Both line sizes are binary logarithms of words.
-    let line = |shift: u32| 4_usize << (CTR_EL0.get() >> shift & 0xf);
+    let line = |shift: u32| 4_usize << (cache_type >> shift & 0xf);
     for at in (start..end).step_by(line(16)) {
         // SAFETY: the caller's memory is mapped; cleaning a line changes no contents.
         unsafe { asm!("dc cvau, {}", in(reg) at, options(nostack, preserves_flags)) };
     }
     barrier::dsb(barrier::ISH);
     const PHYSICALLY_TAGGED: u64 = 3;
-    if CTR_EL0.get() >> 14 & 3 == PHYSICALLY_TAGGED {
+    if cache_type >> 14 & 3 == PHYSICALLY_TAGGED {
         for at in (start..end).step_by(line(0)) {
             // SAFETY: as above; an instruction line is fetched again.
             unsafe { asm!("ic ivau, {}", in(reg) at, options(nostack, preserves_flags)) };
