@@ -12,7 +12,7 @@ use pagewright_arch::{Isa, on_both};
 use pagewright_lab::harness::files::DiskFile;
 #[cfg(feature = "planted")]
 use pagewright_lab::harness::race::assert_planted_bugs_are_found;
-use pagewright_lab::harness::race::{assert_holds, race_in_short_or_long_turns};
+use pagewright_lab::harness::race::{assert_holds, race_in_short_or_long_turns, race_in_turns};
 use pagewright_lab::harness::{
     ANON, CPU, FileHandle, GupCall, OTHER, THIRD, TestDevice, TestProcess, TestWorld, at, recount,
 };
@@ -422,6 +422,39 @@ fn move_file_beside_two_calls<I: Isa>(seed: u64) -> bool {
     kept
 }
 
+/// Pages of shared memory move, a truncation waits for them, and a sharer of their table ends.
+fn truncate_beside_the_end_of_a_sharer<I: Isa>(seed: u64) -> bool {
+    const SHARED: u64 = 4;
+    let world = TestWorld::<I>::two_nodes(3, 2 << 20);
+    world.set(MmSetting::CowPageTables, "always");
+    let file = world.shmem(SHARED);
+    let process = TestProcess::new(&world);
+    let base = process.map(SHARED, Rights::RW, MapFlags::SHARED, Some(&file));
+    (0..SHARED).for_each(|page| process.write(CPU, at(base, page), 10));
+    let child = process.fork();
+    [CPU, OTHER].iter().for_each(|cpu| world.lab.run(*cpu, &process.space));
+    let (truncating, ending) = (Rc::clone(&world), Rc::clone(&world));
+    let programs: Vec<CoroutineBody> = vec![
+        there_and_back(&process, base, SHARED, seed),
+        Box::new(move || {
+            for pages in [1, SHARED] {
+                truncating.lab.on(OTHER, |mm| mm.truncate(&file, pages * PAGE_SIZE)).expect("not sealed");
+            }
+        }),
+        Box::new(move || ending.lab.on(THIRD, |mm| mm.end_space(&child.space))),
+    ];
+    if seed.is_multiple_of(2) {
+        // The migrator stops between two pages; the others wait as long as they do.
+        race_in_turns(&world, seed, &[(CPU, seed as u32), (OTHER, 3000), (THIRD, 3000)], programs);
+    } else {
+        race_in_short_or_long_turns(&world, seed, programs);
+    }
+    let kept = (0..SHARED).all(|page| process.read(CPU, at(base, page)) == if page == 0 { 10 } else { 0 });
+    process.end();
+    world.at_rest(&[]);
+    kept
+}
+
 /// A page of code moves, and is executed there (INV-CODE-VISIBLE).
 fn a_page_of_code_moves<I: Isa>(_seed: u64) -> bool {
     let world = TestWorld::<I>::two_nodes(2, 2 << 20);
@@ -441,6 +474,8 @@ on_both! {
     a_page_of_code_is_executed_where_it_has_moved: assert!(a_page_of_code_moves::<I>(0)),
     pages_move_beside_two_calls:
         assert_holds(SCHEDULES, move_beside_two_calls::<I>, "a page has lost a store, or got one of another process"),
+    pages_move_beside_a_truncation_and_the_end_of_a_sharer:
+        assert_holds(SCHEDULES / 4, truncate_beside_the_end_of_a_sharer::<I>, "a page has other contents"),
     pages_of_files_move_beside_two_calls:
         assert_holds(SCHEDULES / 2, move_file_beside_two_calls::<I>, "a page of a file has lost a store"),
 }
