@@ -189,7 +189,7 @@ impl<P: Platform> Frames<P> {
         }
     }
 
-    /// Whether a node was found short of free frames by an operation that wanted some of it.
+    /// Whether an operation found the node short of free frames.
     ///
     /// [`Self::reclaim_done`] forgets it.
     ///

@@ -3,7 +3,7 @@
 //! The note is the upper half of the word of the owner, so a new folio has none and a change of the
 //! owner forgets it. `mm` decides what it means: a CPU, or a time.
 //!
-//! Not guaranteed: that a note is found again. It is a hint, and losing it delays one decision.
+//! Not guaranteed: that a note is found again. It is a hint, and losing it changes one decision.
 
 use crate::folio::Folio;
 use core::sync::atomic::Ordering;
@@ -49,6 +49,11 @@ impl LastUse {
 }
 
 impl Folio<'_> {
+    /// The note about the last use.
+    pub fn last_use(self) -> Option<LastUse> {
+        LastUse::unpack(self.record().owner_or_space.load(Ordering::Relaxed))
+    }
+
     /// Replaces the note about the last use, and returns the one before.
     ///
     /// The caller holds a reference, or a lock that keeps one alive.

@@ -176,7 +176,7 @@ settings! {
         "Milliseconds between the first tick of a space and its first scan.";
     NumaScanPeriodMaxMs = "numa_balancing_scan_period_max_ms", "/sys/kernel/debug/sched/numa_balancing/scan_period_max_ms", 60_000,
         SettingValues::Number { min: 1, max: u32::MAX as u64 },
-        "Longest time in milliseconds in which a space is scanned once, and between two changes of the hot threshold.";
+        "Longest time in milliseconds in which a space is scanned once, and the least time between two changes of the hot threshold.";
     NumaScanPeriodMinMs = "numa_balancing_scan_period_min_ms", "/sys/kernel/debug/sched/numa_balancing/scan_period_min_ms", 1000,
         SettingValues::Number { min: 1, max: u32::MAX as u64 },
         "Shortest time in milliseconds in which a space is scanned once.";

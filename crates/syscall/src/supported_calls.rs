@@ -65,7 +65,7 @@ const POLICY: [FlagSupport; 10] = [
     invalid("MPOL_LOCAL", 4, "MPOL_PREFERRED without nodes is the same"),
     invalid("MPOL_PREFERRED_MANY", 5, NO_SUCH_POLICY),
     invalid("MPOL_WEIGHTED_INTERLEAVE", 6, NO_SUCH_POLICY),
-    partial("MPOL_F_NUMA_BALANCING", 0x2000, "no effect, as where kernel.numa_balancing is 0"),
+    full("MPOL_F_NUMA_BALANCING", 0x2000),
     full("MPOL_F_RELATIVE_NODES", 0x4000),
     full("MPOL_F_STATIC_NODES", 0x8000),
 ];

@@ -168,7 +168,9 @@ impl Effects for Machine {
     }
 
     fn publish_code(&self, pfn: Pfn) {
-        mmu::publish_code(ManagedBytes::block(pfn, Order::ZERO).as_ptr(), bytes(Order::ZERO));
+        let frame = ManagedBytes::block(pfn, Order::ZERO);
+        // SAFETY: INV-HAL-MANAGED – the frame is memory that stays mapped.
+        unsafe { mmu::publish_code(frame.as_ptr(), bytes(Order::ZERO)) }
     }
 
     fn read(&self, from: PhysAddr, to: &mut [u8]) {

@@ -16,7 +16,7 @@ use super::{PAGE, Program, ROOT, Script, WorkloadMachine};
 use crate::trace::{AccessStream, TaskEvent, Tid};
 use pagewright_mm::MmSetting;
 
-/// By what the sizes and times of XSBench and of Linux are divided.
+/// The divisor of the sizes and times of XSBench and of Linux.
 const FACTOR: u64 = 64;
 
 const NUCLIDES: u64 = 355;

@@ -35,8 +35,9 @@ impl<P: Platform> Fault<'_, P> {
 
     /// Gives a hint the rights that `mprotect` would give it.
     ///
-    /// Nothing is owed, because no right is lost, and no TLB caches a leaf without rights. Below a
-    /// shared pointer, a private leaf gets no right to store: it is for all sharers.
+    /// If the flush of the scan is pending, it is owed here: another TLB may still have a right
+    /// that the leaf does not get back. Below a shared pointer, a private leaf gets no right to
+    /// store, because it is for all sharers.
     fn restore_hint(&self, table: &LockedTable<'_, P, EditForAll<'_, P>>, leaf: LeafView) -> FaultProgress {
         let mut rights = plant!(HintGivesEveryRight; self.mapping_rights(), self.vma.leaf_rights(leaf.flags()));
         if self.is_shared() && !self.vma.is_shared() {

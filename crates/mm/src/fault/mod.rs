@@ -146,7 +146,7 @@ enum FaultProgress {
     Done(FaultKind),
     /// What stood in the way is done; the access needs more.
     Again(FaultKind),
-    /// The page is to be moved, without the lock of the space; the access needs more.
+    /// The page is to be moved, without the lock of its table; the access needs more.
     Hinted(HintedPage),
     /// The entry changed meanwhile.
     RaceLost,
@@ -238,7 +238,6 @@ impl<P: Platform> Mm<P> {
                 FaultProgress::Done(served) => return Ok(if waited { FaultKind::Major } else { served }),
                 FaultProgress::Again(served) => waited |= served == FaultKind::Major,
                 FaultProgress::Hinted(page) => {
-                    drop(map);
                     self.end_hint(space, page);
                     hint_is_judged = true;
                 }

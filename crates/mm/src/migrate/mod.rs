@@ -26,7 +26,7 @@
 //!
 //! | operation | holds meanwhile | waits for |
 //! | --- | --- | --- |
-//! | a migrator, after its first entry | folio locks; tries spaces and folios | flushes; table, cache and slot locks |
+//! | a migrator, after its first entry | folio locks, and for a hint fault its space, for reading; tries spaces and folios | flushes; table, cache and slot locks |
 //! | a fault, a pin, a copy of the kernel | its space, for reading | the entry |
 //! | a zap, a truncation | its space, flushes that it owes; no table, no token | the entry |
 //! | a break, a guard | its space; no table, no token | the entry |
@@ -45,7 +45,7 @@
 //! | break of a shared table | gives up before it copies, waits, starts over |
 //! | fault | waits and starts over |
 //! | taking a table back | strips the entry of its right to store, and leaves it |
-//! | reclaim, ageing | do not see it |
+//! | reclaim, ageing, a scan for hints | do not see it |
 //! | `mincore`, smaps, pagemap, `mbind` | show the page |
 //! | `MADV_FREE`, `MADV_COLD`, accessed bits of `clear_refs` | leave it out |
 //!

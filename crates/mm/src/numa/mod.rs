@@ -12,16 +12,16 @@
 //!   the embedder's tick ─▶ numa_tick: is it time? ─▶ scan: leaves become hints ─▶ one flush
 //!   access ─▶ fault ─▶ placement: does the page move?
 //!                        no    the leaf gets the rights of its mapping
-//!                        yes   isolate the page; drop the space; move it; start over, and do not ask again
+//!                        yes   isolate the page; unlock the table; move it; start over, and do not ask again
 //! ```
 //!
 //! A *hint* is a leaf without rights in a mapping that has some. A mapping without rights, by
 //! `mprotect`, has no hints: the mapping tells them apart. Every change of rights by `mprotect`
 //! gives all leaves those of the mapping, so it ends hints.
 //!
-//! INV-NUMA-HINT: a hint that is served gets back what the leaf had, but for a right to store that
-//! its mapping does not grant now. In a table that spaces share, a hint is one edit for all of them
-//! when it is made and when it is served.
+//! INV-NUMA-HINT: a hint that is served gets the rights that `mprotect` would give it: the right to
+//! store only if no store must fault first. In a table that spaces share, a hint is one edit for
+//! all of them when it is made and when it is served, and a private leaf gets no right to store.
 //!
 //! INV-NUMA-FLUSHED: other CPUs may still use a leaf that became a hint until the scan's flush. The
 //! record of its table says so, and whatever clears such a leaf flushes (INV-TABLE-WEAKENED).
@@ -32,10 +32,18 @@
 //! Neighbours: `fault/hint.rs` serves a hint; `migrate` moves the page; `tier` says how hot a page
 //! of a lower tier must be to be promoted.
 //!
-//! Differences from Linux. The period belongs to the space, not to each of its threads. The last
-//! user of a page is a CPU, not a CPU and a process. Threads are not moved to their memory, and so
-//! there are no groups of them. A mapping has no state of its own (`vma_numab_state`), so a new one
-//! is scanned without a delay. Leaves above the last level are left out.
+//! Differences from Linux:
+//!
+//! - The period belongs to the space, not to each of its threads, and counts time, not the time of
+//!   a CPU. A scan that takes long does not delay the next one (`node_stamp`).
+//! - The last user of a page is a CPU, not a CPU and a process.
+//! - Threads are not moved to their memory, and so there are no groups of them.
+//! - A mapping has no state of its own (`vma_numab_state`): a new one is scanned without a delay.
+//! - Shared memory is scanned like other memory. In Linux only a policy of its own makes it so.
+//! - A space that one CPU runs at the time of the scan has one thread (Linux: `mm_users` is 1).
+//! - A page that moves stays a hint in the tables where it was one (Linux: `remove_migration_pte`).
+//! - `numa_balancing` 3, both modes at once, is refused.
+//! - Leaves above the last level are left out.
 //!
 //! Not guaranteed: that an access is seen. A page may be used many times between two scans.
 

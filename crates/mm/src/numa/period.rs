@@ -92,7 +92,7 @@ impl<P: Platform> Mm<P> {
         let resident = space.rss().pages().max(1);
         let parts = resident.div_ceil(part);
         let windows = (MAX_SCAN_WINDOW / size_mb).max(1);
-        let min = (self.settings.get(MmSetting::NumaScanPeriodMinMs) / parts).max(1000 / windows);
+        let min = (self.settings.get(MmSetting::NumaScanPeriodMinMs) / parts).max(1000 / windows).max(1);
         let max = self.settings.get(MmSetting::NumaScanPeriodMaxMs) / parts;
         PeriodBounds { min, max: max.max(min) }
     }

@@ -1,17 +1,17 @@
 //! Whether the page of a hint fault moves (`numa_migrate_check`, `should_numa_migrate_memory`).
 //!
-//! In normal mode, a page moves to the node of the CPU if this CPU used it last, or another of the
-//! node did: a page that several nodes use by turns stays. In tiering mode, a page of a lower tier
-//! moves if it is hot (`tier/promote.rs`), and any other as in normal mode.
+//! In normal mode, a page moves to the node of the CPU if a CPU of that node used it last, or if
+//! nothing is known of its use. A page that several nodes use by turns stays. In tiering mode, a
+//! page of a lower tier moves if it is hot (`tier/promote.rs`), and any other as in normal mode.
 
 use super::period::HintFault;
 use crate::mm::Mm;
-use crate::policy::{PolicyFlags, PolicyMode};
+use crate::policy::MemPolicy;
 use crate::space::{Space, Vma};
 use arrayvec::ArrayVec;
 use pagewright_sync::Platform;
 use pagewright_tlb::frames::{Folio, FolioFlags, FrameRequest, IsolatedFolio, LastUse};
-use pagewright_types::{Counter, CpuId, NodeId, Order, Pfn, Rights};
+use pagewright_types::{Counter, CpuId, NodeId, Order, Rights};
 
 /// What a hint fault found about its page.
 pub(crate) struct HintedPage {
@@ -35,17 +35,20 @@ impl<P: Platform> Mm<P> {
             self.tlb.count(Counter::NumaHintFaultsLocal, 1);
         }
         let is_slow = self.notes_time(folio);
+        let policy = self.policy_of(vma);
         let mut found = ArrayVec::new();
         found.push(if here == there { HintFault::Local } else { HintFault::Remote });
-        let is_wanted = if !self.balances_to(vma, here) {
+        let is_wanted = if !policy.balances() || !policy.permits(here) || !self.has_memory(here) {
             false
         } else if is_slow {
             found.push(HintFault::Private);
             self.should_promote(folio, here)
         } else {
-            let last = folio.exchange_last_use(Some(LastUse::new(u64::from(cpu.raw()))));
-            let is_private = last.is_none_or(|last| last.raw() == u32::from(cpu.raw()));
-            found.push(if is_private { HintFault::Private } else { HintFault::Shared });
+            let now = LastUse::new(u64::from(cpu.raw()));
+            // Without a policy of its own, a page on the right node is judged no further.
+            let is_settled = here == there && policy == MemPolicy::DEFAULT;
+            let last = if is_settled { folio.last_use() } else { folio.exchange_last_use(Some(now)) };
+            found.push(if last.is_none_or(|last| last == now) { HintFault::Private } else { HintFault::Shared });
             last.is_none_or(|last| self.node_of_noted(last) == Some(here))
         };
         let mut moves = None;
@@ -59,6 +62,9 @@ impl<P: Platform> Mm<P> {
     }
 
     /// Ends a hint fault whose page was judged, after the page has moved if it should.
+    ///
+    /// # Locks
+    /// If it should, the caller holds none but the lock of the space.
     pub(crate) fn end_hint(&self, space: &Space<P>, mut page: HintedPage) {
         if let Some((isolated, node)) = page.moves.take() {
             if self.move_hinted(isolated, node) {
@@ -72,17 +78,13 @@ impl<P: Platform> Mm<P> {
         }
     }
 
-    /// Whether pages of a mapping move to the node where they are used (`MPOL_F_MOF`).
-    pub(super) fn balances(&self, vma: &Vma<P>) -> bool {
-        let policy = vma.policy().or(|| self.task_policy());
-        policy.mode() == PolicyMode::Default || policy.flags().contains(PolicyFlags::NUMA_BALANCING)
+    /// The policy of a mapping, else that of the task.
+    pub(super) fn policy_of(&self, vma: &Vma<P>) -> MemPolicy {
+        vma.policy().or(|| self.task_policy())
     }
 
-    /// Whether pages of a mapping move to `node`, which has memory (`mpol_misplaced`).
-    fn balances_to(&self, vma: &Vma<P>, node: NodeId) -> bool {
-        let policy = vma.policy().or(|| self.task_policy());
-        let permits = policy.mode() == PolicyMode::Default || policy.reported_nodes().contains(node);
-        permits && self.balances(vma) && self.frames().zones().any(|zone| zone.node() == node)
+    fn has_memory(&self, node: NodeId) -> bool {
+        self.frames().zones().any(|zone| zone.node() == node)
     }
 
     /// The node of the CPU that a note names.
@@ -120,10 +122,5 @@ impl<P: Platform> Mm<P> {
             self.note_promotion(from, node);
         }
         moved
-    }
-
-    /// Whether a page of a mapping may be mapped by others, too (`folio_maybe_mapped_shared`).
-    pub(super) fn is_mapped_by_others(&self, pfn: Pfn, table_is_shared: bool) -> bool {
-        table_is_shared || self.mappings_of(pfn) > 1
     }
 }

@@ -30,7 +30,7 @@ struct PartLeft {
 /// What a scan asks of each leaf.
 struct ScanRules {
     mode: BalancingMode,
-    /// The node on which the only CPU of the space runs.
+    /// The node of the only CPU that runs the space.
     only_node: Option<NodeId>,
 }
 
@@ -98,7 +98,7 @@ impl<P: Platform> Mm<P> {
     fn is_scanned(&self, vma: &Vma<P>) -> bool {
         let rights = vma.rights();
         let is_library = vma.file().is_some() && rights & Rights::RW == Rights::READ;
-        !rights.is_empty() && !is_library && self.balances(vma)
+        !rights.is_empty() && !is_library && self.policy_of(vma).balances()
     }
 
     /// Takes the rights from leaves of `part`, and returns from how many.
@@ -118,7 +118,8 @@ impl<P: Platform> Mm<P> {
         for va in table.entries(part) {
             let Some(leaf) = table.leaf(va).filter(|leaf| !leaf.rights().is_empty()) else { continue };
             let Some(folio) = self.vm_normal_folio(leaf) else { continue };
-            let by_others = vma.is_cow() && self.is_mapped_by_others(leaf.pfn(), table.is_shared());
+            // `folio_maybe_mapped_shared`
+            let by_others = vma.is_cow() && (table.is_shared() || self.mappings_of(leaf.pfn()) > 1);
             if by_others || !self.is_hinted(vma, folio, rules) {
                 continue;
             }
@@ -145,6 +146,8 @@ impl<P: Platform> Mm<P> {
         }
         let node = self.node_of(folio);
         let is_top = self.frames().is_top_tier(node);
-        rules.only_node != Some(node) && !(rules.mode == BalancingMode::Tiering && is_top)
+        let is_at_home = !vma.is_shared() && rules.only_node == Some(node);
+        let is_fast = rules.mode == BalancingMode::Tiering && is_top;
+        !is_at_home && !is_fast
     }
 }

@@ -16,8 +16,7 @@
 //!
 //! Differences from Linux. `mbind` on shared memory changes the policy of that mapping; Linux keeps
 //! it with the object, for all its mappings. Page tables, and the memory of swap devices, come from
-//! the node of the CPU; Linux's page tables obey the policy of the task. `MPOL_F_NUMA_BALANCING` is
-//! accepted with `MPOL_BIND` and has no effect, as where `kernel.numa_balancing` is 0.
+//! the node of the CPU; Linux's page tables obey the policy of the task.
 //! `MPOL_PREFERRED` without nodes is reported as such; Linux reports `MPOL_LOCAL`, which is unknown
 //! here.
 //!
@@ -168,6 +167,16 @@ impl MemPolicy {
     /// The nodes as `get_mempolicy` stores them: those that the call named, if they are kept.
     pub fn reported_nodes(self) -> NodeMask {
         if self.flags.intersects(PolicyFlags::KEEPS_NAMED) { self.named } else { self.nodes }
+    }
+
+    /// Whether pages may be on `node`, as far as this policy says.
+    pub(crate) fn permits(self, node: NodeId) -> bool {
+        self.nodes.is_empty() || self.nodes.contains(node)
+    }
+
+    /// Whether hint faults move pages of this policy (`MPOL_F_MOF`).
+    pub(crate) fn balances(self) -> bool {
+        self.mode == PolicyMode::Default || self.flags.contains(PolicyFlags::NUMA_BALANCING)
     }
 
     /// The policy, or `next` if it is none.

@@ -57,7 +57,7 @@ impl<P: Platform> Mm<P> {
             return false;
         }
         if !self.zones_of(node).all(|zone| zone.below_low()) {
-            // Only a promotion wants more than the low watermark.
+            // Where pages are promoted, what wanted the node to be reclaimed wants it balanced.
             return self.promotes() && self.frames().is_reclaim_wanted(node) && !self.is_balanced(node);
         }
         self.frames().is_reclaim_wanted(node) || self.frames().zones().all(|zone| zone.below_low())
@@ -74,7 +74,7 @@ impl<P: Platform> Mm<P> {
         }
     }
 
-    /// Reclaims pages of a node until a zone reaches its high watermark, as far as possible.
+    /// Reclaims pages of a node until it is balanced, as far as possible.
     ///
     /// Returns the number of pages freed: 0 if another CPU is balancing the node. The caller holds
     /// no lock, and may wait for other CPUs and for devices.

@@ -26,7 +26,6 @@
 //!
 //! ```text
 //!   folio split   as migration; a run of leaves of one table as one place, a leaf above the last level as one
-//!   hint scan     goes by the ranges of one space, and edits each shared table once, like clear_refs
 //! ```
 //!
 //! Protocol: the caller holds a reference on the folio, and no lock that ranks below a space's if

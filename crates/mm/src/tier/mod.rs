@@ -5,7 +5,7 @@
 //! | `demote` | reclaim moves pages to the next lower tier (`demote_folio_list`) |
 //! | `promote` | hint faults move hot pages to the top tier (`should_numa_migrate_memory`) |
 //!
-//! Which nodes are of which tier is said by `frame` (`Frames::demotion_target`).
+//! `frame` says which nodes are of which tier (`Frames::is_top_tier`, `Frames::demotion_target`).
 //!
 //! Neighbours: `numa` makes and serves the hints; `reclaim` chooses what is demoted.
 //!

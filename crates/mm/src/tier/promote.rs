@@ -120,7 +120,7 @@ impl<P: Platform> Mm<P> {
             0 => default,
             adapted => adapted,
         };
-        let adapted = adapted_threshold(threshold, default, found, limit * period / 1000);
+        let adapted = adapted_threshold(threshold, default, found, limit.saturating_mul(period) / 1000);
         state.threshold_ms.store(adapted, Ordering::Relaxed);
     }
 }
@@ -135,9 +135,9 @@ fn begins_again(since: &AtomicU64, now: u64, period: u64) -> bool {
 /// The threshold after a period in which `found` pages were candidates, and `wanted` should be.
 fn adapted_threshold(threshold: u64, default: u64, found: u64, wanted: u64) -> u64 {
     let step = default * 2 / STEPS;
-    if found > wanted * 11 / 10 {
+    if found > wanted.saturating_mul(11) / 10 {
         threshold.saturating_sub(step).max(step)
-    } else if found < wanted * 9 / 10 {
+    } else if found < wanted.saturating_mul(9) / 10 {
         (threshold + step).min(default * 2)
     } else {
         threshold

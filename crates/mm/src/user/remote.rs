@@ -12,7 +12,8 @@ use crate::space::Space;
 use core::ops::Range;
 use pagewright_arch::Isa;
 use pagewright_sync::Platform;
-use pagewright_types::{PAGE_SIZE, PhysAddr, VirtAddr};
+use pagewright_tlb::frames::FolioFlags;
+use pagewright_types::{IsaKind, PAGE_SIZE, Pfn, PhysAddr, VirtAddr};
 
 /// A segment of user memory (`struct iovec`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -180,8 +181,21 @@ impl<P: Platform> Mm<P> {
         flags.set(GupFlags::WRITE, writes);
         let page = self.gup_slow(remote, va.align_down(PAGE_SIZE), GupRequest::pin(flags), None).ok()?;
         let copied = copy(page.pfn().base().add(va.page_offset()));
+        if writes {
+            self.publish_written_code(page.pfn());
+        }
         self.release_user_page(page, if writes { MakeDirty::Yes } else { MakeDirty::No });
         Some(copied)
+    }
+
+    /// Makes a breakpoint visible to the instruction fetches of a page that is executed already.
+    ///
+    /// `flush_ptrace_access`; the entry layer does it for pages that are mapped later.
+    fn publish_written_code(&self, pfn: Pfn) {
+        let is_executed = || self.frames().folio(pfn).flags().contains(FolioFlags::CODE_VISIBLE);
+        if P::Isa::KIND == IsaKind::Aarch64 && is_executed() {
+            self.fx().publish_code(pfn);
+        }
     }
 
     fn process_vm_rw(

@@ -8,10 +8,11 @@ use pagewright_arch::{Isa, on_both};
 use pagewright_lab::harness::{ANON, CPU, GupCall, OTHER, TestProcess, TestWorld, at, one_node_machine};
 use pagewright_mm::gup::{GupFlags, MakeDirty};
 use pagewright_mm::policy::{PolicyFlags, PolicyMode, PolicyRequest};
-use pagewright_mm::space::{BindFlags, BindRequest};
+use pagewright_mm::space::{BindFlags, BindRequest, ClearRefs};
+use pagewright_mm::view::{PagemapEntry, PagemapFlags};
 use pagewright_mm::{MapFlags, MmSetting};
 use pagewright_sim::NodeConfig;
-use pagewright_types::{Access, Counter, CpuId, CpuMask, NodeId, NodeMask, PAGE_SIZE, Rights, VirtAddr};
+use pagewright_types::{Access, Counter, CpuId, CpuMask, NodeId, NodeMask, PAGE_SIZE, PageRange, Rights, VirtAddr};
 use std::rc::Rc;
 
 on_both! {
@@ -24,6 +25,8 @@ on_both! {
     a_page_that_is_pinned_is_left_alone,
     a_pin_takes_the_page_of_a_hint,
     a_scan_goes_on_where_the_last_one_ended,
+    the_period_adapts_to_what_the_faults_find,
+    a_hint_of_a_page_whose_stores_are_tracked_faults_for_the_first_store,
 }
 
 pub(super) const NEAR: NodeId = NodeId::new(0);
@@ -182,7 +185,8 @@ fn a_page_follows_the_node_that_uses_it_twice<I: Isa>() {
     assert_eq!(used_by(FAR_CPU), NEAR, "nodes that take turns leave it where it is");
     assert_eq!(used_by(CPU), NEAR);
     assert_eq!(used_by(OTHER), NEAR);
-    assert_eq!(faults(&world), [6, 2, 2]);
+    assert_eq!(used_by(FAR_CPU), FAR, "uses by the node of the page are not noted");
+    assert_eq!(faults(&world), [7, 2, 3]);
     assert_eq!(world.count(Counter::PgPromoteSuccess), 0, "both nodes are of the top tier");
     world.recount(&[&process]);
     TestProcess::end_all_at_rest(&[&process]);
@@ -266,5 +270,65 @@ fn a_scan_goes_on_where_the_last_one_ended<I: Isa>() {
     process.unmap(base, 1024);
     process.read(CPU, at(base, 1024));
     assert_eq!([0; 2].map(|_| clock.scan(&process)).iter().sum::<u64>(), 1);
+    TestProcess::end_all_at_rest(&[&process]);
+}
+
+/// `update_task_scan_period`, with periods from 1,000 to 60,000 ms.
+fn the_period_adapts_to_what_the_faults_find<I: Isa>() {
+    let (world, process) = two_sockets::<I>();
+    let base = process.map(20, Rights::RW, ANON, None);
+    (0..20).for_each(|page| process.write(CPU, at(base, page), 7));
+    world.lab.run(FAR_CPU, &process.space);
+    let clock = Clock::start(&process, "1");
+    let updates = || world.count(Counter::NumaPteUpdates);
+    // The time until the next scan, in ms.
+    let until_scan = || {
+        let before = updates();
+        (1..100_000).find(|_| {
+            clock.now.set(clock.now.get() + 1);
+            clock.tick(&process);
+            updates() > before
+        })
+    };
+    assert_eq!(until_scan(), Some(1));
+    // Local faults by the CPU that allocated: nothing was known, so they count as private.
+    let use_by = |cpu: CpuId, pages: std::ops::Range<u64>| {
+        pages.for_each(|page| assert_eq!(process.read(cpu, at(base, page)), 7));
+    };
+    use_by(CPU, 0..20);
+    // The first fault of the round decides alone: local and private, so the period grows by 30 %.
+    assert_eq!(until_scan(), Some(1000), "this one was due already");
+    use_by(CPU, 0..20);
+    let grown = until_scan();
+    assert_eq!(grown, Some(1300));
+    // Pages that the other node uses now and then: remote and shared.
+    use_by(FAR_CPU, 0..20);
+    use_by(CPU, 0..20);
+    let periods = [(); 6].map(|()| {
+        let period = until_scan().expect("a scan");
+        use_by(FAR_CPU, 0..10);
+        use_by(CPU, 10..20);
+        period
+    });
+    assert!(periods.iter().all(|period| (1000..=60_000).contains(period)), "{periods:?}");
+    TestProcess::end_all_at_rest(&[&process]);
+}
+
+/// INV-SOFT-DIRTY.
+fn a_hint_of_a_page_whose_stores_are_tracked_faults_for_the_first_store<I: Isa>() {
+    let (world, process, base) = slow_pages::<I>(1);
+    let clock = Clock::start(&process, "2");
+    world.on(CPU, |mm| mm.clear_refs(&process.space, ClearRefs::SoftDirty)).expect("memory");
+    assert_eq!(clock.scan(&process), 1);
+    assert_eq!(process.read(CPU, base), 10);
+    let is_dirty = || {
+        let mut dirty = false;
+        let seen = |_, entry: PagemapEntry| dirty = entry.flags().contains(PagemapFlags::SOFT_DIRTY);
+        world.on(CPU, |mm| mm.pagemap(&process.space, PageRange::page(base), seen));
+        dirty
+    };
+    assert!(!is_dirty(), "only a load has been served");
+    process.write(CPU, base, 20);
+    assert!(is_dirty());
     TestProcess::end_all_at_rest(&[&process]);
 }

@@ -65,7 +65,7 @@ fn no_more_pages_are_promoted_than_the_rate_limit_lets_through<I: Isa>() {
     TestProcess::end_all_at_rest(&[&process]);
 }
 
-/// `migrate_balanced_pgdat`, and `pgdat_balanced` with the promotion watermark.
+/// INV-RECLAIM-WANTED; `migrate_balanced_pgdat`, `pgdat_balanced` with the promotion watermark.
 fn a_full_node_takes_no_page_and_wakes_reclaim<I: Isa>() {
     let (world, process, base) = slow_pages::<I>(4);
     world.set(MmSetting::DemotionEnabled, "1");

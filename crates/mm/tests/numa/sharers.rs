@@ -101,7 +101,10 @@ fn a_library_and_a_dirty_file_page_are_left_alone<I: Isa>() {
     move_to(&process, shared, 2, FAR);
     let clock = Clock::start(&process, "2");
     assert_eq!(clock.scan(&process), 1, "the clean page of the shared mapping");
+    let faults = world.count(Counter::PgFault);
+    process.write(CPU, at(shared, 1), 6);
+    assert_eq!(world.count(Counter::PgFault) - faults, 1, "one fault serves the hint and makes the page dirty");
     process.advise(shared, 2, Advice::DontNeed);
-    assert_eq!(process.read(CPU, shared), 5);
+    assert_eq!((process.read(CPU, shared), process.read(CPU, at(shared, 1))), (5, 6));
     TestProcess::end_all_at_rest(&[&process]);
 }

@@ -36,7 +36,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, CommandError> {
     if args.workload == "pageout" && config.swap_slots == 0 {
         eprintln!("pagewright: pageout without --swap pages nothing out");
     }
-    if let Some(wanted) = workload::machine_of(&args.workload) {
+    let is_replaced = args.machine.nodes.are_given() || args.machine.mem.is_some();
+    if let Some(wanted) = workload::machine_of(&args.workload).filter(|_| !is_replaced) {
         let fast = wanted.fast_bytes / PAGE_SIZE;
         if let Some(skew) = workload::skew(&args.workload, args.machine.seed, fast) {
             let share = skew.of_hottest as f64 * 100.0 / skew.loads.max(1) as f64;

@@ -139,7 +139,10 @@ pub(crate) fn publish() {
 ///
 /// Arm ARM B2.4.4: the data lines are cleaned to the point of unification, and the instruction
 /// lines invalidated. An instruction cache that is not physically tagged is invalidated whole.
-pub(crate) fn publish_code(start: *const u8, bytes: usize) {
+///
+/// # Safety
+/// The bytes are mapped.
+pub(crate) unsafe fn publish_code(start: *const u8, bytes: usize) {
     let (start, end) = (start.addr(), start.addr() + bytes);
     let cache_type: u64;
     // SAFETY: reading the register changes nothing.

@@ -126,7 +126,10 @@ pub(crate) fn publish() {
 }
 
 /// Makes memory visible to instruction fetches, which see all stores (SDM vol. 3A §12.6).
-pub(crate) fn publish_code(_start: *const u8, _bytes: usize) {}
+///
+/// # Safety
+/// None here; on arm64 the bytes must be mapped.
+pub(crate) unsafe fn publish_code(_start: *const u8, _bytes: usize) {}
 
 /// Copies whole pages with one string instruction, as Linux's `copy_page`.
 ///
