@@ -16,6 +16,7 @@ on_both_also_as_words! {
     a_split_moves_the_count_of_a_block_to_the_new_table,
     each_part_of_a_split_locks_the_folio_as_the_block_did,
     a_swap_entry_that_is_shared_already_is_not_stored_again,
+    a_soft_entry_above_the_last_level_is_copied_and_moved,
     a_gap_at_the_end_of_a_table_hides_no_table_behind_it,
     tables_and_pages_are_counted_on_lines_that_are_reported,
     an_entry_that_is_cleared_is_reported_as_a_store_to_the_counts_of_its_page,
@@ -150,6 +151,32 @@ fn a_swap_entry_that_is_shared_already_is_not_stored_again<I: Isa>() {
         assert_eq!(space.host.stores() - before, 1 + u64::from(exclusive), "{exclusive}");
         gather.settle();
     }
+}
+
+/// A soft entry of 2 MiB is copied by a fork and moved by `mremap` as one of a page.
+fn a_soft_entry_above_the_last_level_is_copied_and_moved<I: Isa>() {
+    let span = Level::PMD.span();
+    let start = VA.align_down(span);
+    let (block, next) = (PageRange::new(start, start.add(span)), start.add(span));
+    let space = Space::<I>::new(1, Delivery::AtOnce);
+    space.ensure_tables(VA, Level::PMD);
+    let soft = SoftEntry { kind: SoftKind::Swap, exclusive: true, payload: 77 };
+    space.edit(VA, Level::PMD, |run| run.map_soft(start, soft)).expect("just made");
+    let child = MmapLock::try_new(&space.tlb, |_| ()).expect("memory is left");
+    let mut reserve = TableReserve::new(&space.tlb);
+    reserve.fill(2).expect("memory is left");
+    let (from, to) = (space.mmap.write(), child.write());
+    to.tables(&space.tlb).owned(block).ensure(VA, Level::PMD, &mut reserve);
+    let (from, to) = (from.tables(&space.tlb).owned(block), to.tables(&space.tlb).owned(block));
+    let [parent, theirs] = [from, to].map(|tables| tables.lock_level(VA, Level::PMD).expect("a table"));
+    let mut gather = Gather::new(&space.tlb, space.context());
+    assert_eq!(parent.copy_run(&theirs, block, &mut Hooks, &mut gather), (1, Ok(())));
+    let shared = EntryView::Soft(SoftEntry { exclusive: false, ..soft });
+    assert_eq!((parent.entry(VA), theirs.entry(VA)), (shared, shared));
+    parent.move_run(block, &parent, next, |leaf| leaf, |soft| soft, &mut gather);
+    assert_eq!((parent.entry(VA), parent.entry(next)), (EntryView::Empty, shared));
+    drop((parent, theirs));
+    gather.settle();
 }
 
 /// The search for a shared table passes from the last entry of a table to the next table.
