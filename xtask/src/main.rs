@@ -2,11 +2,11 @@
 //!
 //! One command per module: [`mod@test`] (with [`test_programs`]), [`soak`], [`arrows`], [`tidy`],
 //! [`no_std`], [`repeat`], [`kernel`], [`boot`], [`expected`], [`instructions`], [`pageout`],
-//! [`programs`], [`mutate`], [`setup`]. They share [`cargo`] (the workspace and nested cargo),
-//! [`built`] (what cargo has built), [`cores`] (work spread over the cores), [`step`] (commands
-//! with a count and a time), [`mod@watch`] (the watchdog), [`source`] (Rust source files),
-//! [`toolchain`] (toolchains for bare metal), [`debian`] (files from packages) and [`linux`]
-//! (Debian's Linux kernels).
+//! [`tiers`], [`programs`], [`mutate`], [`setup`]. They share [`cargo`] (the workspace and nested
+//! cargo), [`built`] (what cargo has built), [`cores`] (work spread over the cores), [`step`]
+//! (commands with a count and a time), [`mod@watch`] (the watchdog), [`source`] (Rust source
+//! files), [`toolchain`] (toolchains for bare metal), [`debian`] (files from packages) and
+//! [`linux`] (Debian's Linux kernels).
 //!
 //! Not guaranteed: Windows. A step is stopped with its process group, which needs a Unix.
 #![forbid(unsafe_code)]
@@ -34,6 +34,7 @@ mod step;
 mod test;
 mod test_programs;
 mod tidy;
+mod tiers;
 mod toolchain;
 mod watch;
 
@@ -68,11 +69,15 @@ usage: cargo xtask COMMAND
                        count the kernel's instructions per operation, on Debian's Linux 6.1 and on
                        Pagewright (minutes; downloads kernels); --write: also into
                        docs/benchmarks.md
+  instructions moving [--write]
+                       count only pages that move between two nodes
   instructions profile ISA [NAME=VALUE]
                        print the functions of our kernel that execute them; NAME=VALUE: with this
                        setting
   pageout              count the barriers and invalidations of a page-out on arm64, on Debian's
                        Linux 6.1 and 6.12 and on Pagewright (a minute; downloads kernels)
+  tiers                count promotions and demotions of a program on two memory tiers, on Debian's
+                       Linux 6.12 and on Pagewright (minutes; downloads kernels)
   programs [NAME...]   record and replay twenty programs, compare their faults with Linux's, and
                        write docs/programs.md (minutes)
   repeat [quick]       replay every capture twice and compare; quick: the smaller half (seconds)
@@ -130,9 +135,12 @@ fn run(words: &[&str]) -> Result<(), Error> {
         ["expected", names @ ..] => expected::run(names),
         ["instructions"] => instructions::run(instructions::Table::Print),
         ["instructions", "--write"] => instructions::run(instructions::Table::Write),
+        ["instructions", "moving"] => instructions::run_moving(instructions::Table::Print),
+        ["instructions", "moving", "--write"] => instructions::run_moving(instructions::Table::Write),
         ["instructions", "profile", isa] => instructions::profile(isa, None),
         ["instructions", "profile", isa, setting] => instructions::profile(isa, Some(setting)),
         ["pageout"] => pageout::run(),
+        ["tiers"] => tiers::run(),
         ["programs", names @ ..] => programs::run(names),
         ["repeat"] => repeat::run(repeat::Extent::All),
         ["repeat", "quick"] => repeat::run(repeat::Extent::Quick),

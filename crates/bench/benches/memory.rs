@@ -9,7 +9,7 @@ mod support;
 use pagewright_arch::{Aarch64, Isa, X86_64};
 use pagewright_mm::{Advice, MapFlags, MapRequest, Mm, MmSetting, MmSettings, RemapFlags, RemapRequest, Space};
 use pagewright_sync::Arc;
-use pagewright_types::{Access, Level, Order, PAGE_SIZE, PageRange, Rights, VirtAddr};
+use pagewright_types::{Access, Level, NodeId, Order, PAGE_SIZE, PageRange, Rights, VirtAddr};
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 use support::machine::{Host, boot};
@@ -24,6 +24,9 @@ const FORKED: u64 = (64 << 20) / PAGE_SIZE;
 
 /// Mappings of the parent that is forked with little mapped.
 const FORKED_MAPPINGS: u64 = 10_000;
+
+/// Pages that move between nodes together: a chunk of `move_pages`.
+const MOVED: u64 = 512;
 
 /// A machine with one space, which its CPU runs.
 struct Bench<I: Isa> {
@@ -68,10 +71,28 @@ impl<I: Isa> Bench<I> {
         settings.set(MmSetting::MaxMapCount, 1 << 20).expect("a possible limit");
         let shares = MmSetting::CowPageTables;
         settings.set(shares, shares.parse(tables.word()).expect("one of its words")).expect("a possible value");
-        let mm = boot(FRAMES, settings);
+        let mm = boot(FRAMES, 0, settings);
         let space = mm.new_space().expect("memory");
         mm.tlb().switch_to(space.table().context());
         Self { mm, space }
+    }
+
+    /// A machine with a fast and a slow node, and pages on the slow one.
+    fn with_slow_pages() -> (Self, Vec<VirtAddr>) {
+        let mm = boot(FRAMES, 4 * MOVED as u32, MmSettings::default());
+        let space = mm.new_space().expect("memory");
+        mm.tlb().switch_to(space.table().context());
+        let bench = Self { mm, space };
+        let list: Vec<_> = pages(bench.map(MOVED, MapFlags::empty()), MOVED).collect();
+        list.iter().for_each(|va| bench.touch(*va, Access::Write));
+        bench.move_to(&list, 1);
+        (bench, list)
+    }
+
+    fn move_to(&self, list: &[VirtAddr], node: u8) {
+        let wanted: Vec<_> = list.iter().map(|va| (*va, NodeId::new(node))).collect();
+        let stayed = self.mm.move_pages(&self.space, &wanted, false, |_, _| {});
+        assert_eq!(stayed, Ok(0));
     }
 
     fn map(&self, pages: u64, flags: MapFlags) -> VirtAddr {
@@ -284,6 +305,49 @@ fn fork_of_mappings<I: Isa>(isa: &str, skipped: bool) -> Scenario<'static> {
     })
 }
 
+/// Pages that move to the fast node together.
+fn moving<I: Isa>(isa: &str) -> Scenario<'static> {
+    let (bench, list) = Bench::<I>::with_slow_pages();
+    Scenario::new(format!("{isa}: move_pages, per page of 512"), move |times| {
+        in_parts(times, MOVED, |part| {
+            let time = timed(|| bench.move_to(&list[..part as usize], 0));
+            bench.move_to(&list, 1);
+            time
+        })
+    })
+}
+
+/// Loads from pages that a scan made inaccessible; they stay where they are, or are promoted.
+fn hint_fault<I: Isa>(isa: &str, is_hot: bool) -> Scenario<'static> {
+    /// More than any scan period, and than any hot threshold.
+    const LATER: u64 = 100_000;
+    let (bench, list) = Bench::<I>::with_slow_pages();
+    let set = |setting, value| bench.mm.settings().set(setting, value).expect("an accepted value");
+    set(MmSetting::NumaScanDelayMs, 0);
+    let what = if is_hot { "hint fault, page promoted" } else { "hint fault, page stays" };
+    let mut now = 1;
+    bench.mm.numa_tick(&bench.space, now);
+    Scenario::new(format!("{isa}: {what}"), move |times| {
+        in_parts(times, MOVED, |part| {
+            let mut tick = |mode| {
+                now += LATER;
+                bench.mm.settings().set(MmSetting::NumaBalancing, mode).expect("an accepted value");
+                bench.mm.numa_tick(&bench.space, now);
+                bench.mm.settings().set(MmSetting::NumaBalancing, 2).expect("an accepted value");
+            };
+            tick(2);
+            if !is_hot {
+                // Time passes without a scan.
+                tick(0);
+            }
+            let time = timed(|| list[..part as usize].iter().for_each(|va| bench.touch(*va, Access::Read)));
+            list[part as usize..].iter().for_each(|va| bench.touch(*va, Access::Read));
+            bench.move_to(&list, 1);
+            time
+        })
+    })
+}
+
 fn find(count: u64) -> Scenario<'static> {
     /// The distance between the starts of two mappings, in pages.
     const STRIDE: u64 = 16;
@@ -326,6 +390,8 @@ fn scenarios_of<I: Isa>(isa: &str, into: &mut Vec<Scenario<'_>>) {
         into.extend([true, false].map(|child_lives| store_after_fork::<I>(isa, tables, child_lives)));
     }
     into.extend([false, true].map(|skipped| fork_of_mappings::<I>(isa, skipped)));
+    into.push(moving::<I>(isa));
+    into.extend([false, true].map(|is_hot| hint_fault::<I>(isa, is_hot)));
 }
 
 fn main() {

@@ -35,6 +35,7 @@ const VERSION: &str = "6.1";
 /// The heads of the first columns, by which `--write` finds the tables.
 const HEAD: &str = "kernel instructions per operation";
 const SHARED_HEAD: &str = "kernel instructions in all, tables shared";
+const MOVING_HEAD: &str = "kernel instructions per operation, two nodes";
 /// The setting under which forks copy page tables, as Linux's do.
 const COPIED: &str = "--set=cow_page_tables=never";
 /// The default, under which all but small processes share them.
@@ -50,13 +51,21 @@ const WORDS: &str = "transparent_hugepage=never mitigations=off init_on_alloc=0 
 /// A program whose operations are counted, and the machine that it needs.
 struct Counted {
     source: &'static str,
-    memory: &'static str,
+    /// The options of its memory.
+    memory: &'static [&'static str],
     /// The time that a boot may spend.
     allowed: Duration,
 }
 
 /// The operations; the memory is room for a process of 512 MB, and for Linux.
-const OPERATIONS: Counted = Counted { source: "instructions.c", memory: "1G", allowed: Duration::from_secs(300) };
+const OPERATIONS: Counted =
+    Counted { source: "instructions.c", memory: &["--mem", "1G"], allowed: Duration::from_secs(300) };
+/// Moves between two nodes, of which the second has no CPU.
+const MOVING: Counted = Counted {
+    source: "moving.c",
+    memory: &["--node", "0:512M", "--node", "1:256M"],
+    allowed: Duration::from_secs(300),
+};
 
 /// The word that switches off the isolation of page tables.
 const fn unisolated(isa: IsaKind) -> &'static str {
@@ -99,13 +108,35 @@ pub(crate) fn run(table: Table) -> Result<(), Error> {
     let tables = [
         (HEAD, lines(HEAD, &columns, Row::each)),
         (SHARED_HEAD, lines(SHARED_HEAD, &shared, Row::all)),
+        moving(&bench)?,
         (cycles::HEAD, cycles::lines(&cycles::count(&bench)?)),
     ];
+    show(&bench, &tables, table)
+}
+
+/// Counts the pages that move between two nodes, and no other rows.
+pub(crate) fn run_moving(table: Table) -> Result<(), Error> {
+    let bench = Bench::new()?;
+    show(&bench, &[moving(&bench)?], table)
+}
+
+/// The table of the pages that move between two nodes.
+fn moving(bench: &Bench) -> Result<(&'static str, Vec<Vec<String>>), Error> {
+    let count = |machine| {
+        let ours = least(&bench.ours(machine, &MOVING, None, "")?);
+        Ok((ours, least(&bench.linux(machine, &MOVING)?.1)))
+    };
+    let columns = MACHINES.iter().map(count).collect::<Result<Vec<_>, Error>>()?;
+    Ok((MOVING_HEAD, lines(MOVING_HEAD, &columns, Row::each)))
+}
+
+/// Prints tables, and writes them to the page if that is asked for.
+fn show(bench: &Bench, tables: &[(&'static str, Vec<Vec<String>>)], table: Table) -> Result<(), Error> {
     tables.iter().for_each(|(_, lines)| print!("{}", aligned(lines)));
     if table == Table::Write {
         let path = bench.workspace.workspace_root.join(PAGE);
         let mut page = fs::read_to_string(&path).map_err(Error::file(&path))?;
-        for (head, lines) in &tables {
+        for (head, lines) in tables {
             page = replaced(&page, head, &markdown(lines)).ok_or(Error::NoTable { page: PAGE, head })?;
         }
         fs::write(&path, page).map_err(Error::file(&path))?;
@@ -184,7 +215,7 @@ impl Bench {
         let counts = self.folder.join("instructions.txt");
         let Counted { source, memory, allowed } = counted;
         let mut boot = Command::new(&self.pagewright);
-        boot.args(["boot", "--arch", machine.isa.name(), "--mem", memory, "--count"]);
+        boot.args(["boot", "--arch", machine.isa.name(), "--count"]).args(*memory);
         boot.arg("--plugin").arg(format!("{},out={}{plugin}", self.plugin.display(), counts.display()));
         boot.args(kernel).arg("--").arg(self.compile(machine, source)?);
         let output = watch::output(boot.stdin(Stdio::null()), *allowed)?;

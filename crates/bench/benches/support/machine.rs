@@ -60,11 +60,18 @@ impl<I: Isa> Host<I> {
 }
 
 /// Boots the memory manager on a machine with `frames` frames, without watermarks.
-pub(crate) fn boot<I: Isa>(frames: u32, settings: MmSettings) -> Mm<Host<I>> {
-    let ranges = [FrameRange::new(Pfn::new(0), Pfn::new(frames))];
-    let nodes = [NodeSpec { id: NodeId::new(0), ranges: &ranges, cpus: CpuMask::of(CPU) }];
-    let layout = MemoryLayout { min_free_kbytes: Some(0), watermark_scale_factor: 0, ..MemoryLayout::new(&nodes) };
-    Mm::try_new(Host::new(frames), &layout, settings).expect("a valid layout")
+///
+/// If `slow` is not 0, a second node without a CPU has as many frames.
+pub(crate) fn boot<I: Isa>(frames: u32, slow: u32, settings: MmSettings) -> Mm<Host<I>> {
+    let fast = [FrameRange::new(Pfn::new(0), Pfn::new(frames))];
+    let slower = [FrameRange::new(Pfn::new(frames), Pfn::new(frames + slow))];
+    let nodes = [
+        NodeSpec { id: NodeId::new(0), ranges: &fast, cpus: CpuMask::of(CPU) },
+        NodeSpec { id: NodeId::new(1), ranges: &slower, cpus: CpuMask::EMPTY },
+    ];
+    let nodes = if slow > 0 { &nodes[..] } else { &nodes[..1] };
+    let layout = MemoryLayout { min_free_kbytes: Some(0), watermark_scale_factor: 0, ..MemoryLayout::new(nodes) };
+    Mm::try_new(Host::new(frames + slow), &layout, settings).expect("a valid layout")
 }
 
 impl<I: Isa> Effects for Host<I> {

@@ -165,7 +165,8 @@ impl QemuMachine {
         qemu.arg("-kernel").arg(kernel).arg("-initrd").arg(initramfs);
         match self.isa {
             IsaKind::X86_64 => {
-                qemu.args(["-machine", &self.name, "-device", DEBUG_EXIT, "-debugcon"]);
+                let hmat = if self.has_slow_node() { ",hmat=on" } else { "" };
+                qemu.args(["-machine", &format!("{}{hmat}", self.name), "-device", DEBUG_EXIT, "-debugcon"]);
                 qemu.arg(format!("file:{}", report.display())).args(["-append", line]);
             }
             IsaKind::Aarch64 => {
@@ -189,8 +190,37 @@ impl QemuMachine {
                 cpus.insert_all(&others.collect());
             }
             let list: String = cpus.iter().map(|cpu| format!(",cpus={cpu}")).collect();
-            qemu.arg("-numa").arg(format!("node,nodeid={index},memdev={id}{list}"));
+            let initiator = if self.has_slow_node() { ",initiator=0" } else { "" };
+            qemu.arg("-numa").arg(format!("node,nodeid={index},memdev={id}{list}{initiator}"));
         }
+        if self.has_slow_node() {
+            self.latencies(qemu);
+        }
+        self.add_distances(qemu);
+    }
+
+    /// Whether firmware tells that a node is slower: on x86-64, one without CPUs beside node 0.
+    ///
+    /// Linux takes such a node for a lower tier only if the HMAT says so (`mt_perf_to_adistance`).
+    fn has_slow_node(&self) -> bool {
+        let has_cpus = |node: &NodeConfig| node.cpus.iter().next().is_some();
+        self.isa == IsaKind::X86_64 && self.nodes.len() > 1 && self.nodes[1..].iter().all(|node| !has_cpus(node))
+    }
+
+    /// Adds the latencies and bandwidths of the HMAT: a node without CPUs has thrice the latency.
+    ///
+    /// QEMU delays nothing by them.
+    fn latencies(&self, qemu: &mut Command) {
+        for node in 0..self.nodes.len() {
+            let (latency, bandwidth) = if node == 0 { (100, "10G") } else { (300, "5G") };
+            let of = |what: &str| format!("hmat-lb,initiator=0,target={node},hierarchy=memory,data-type=access-{what}");
+            qemu.arg("-numa").arg(format!("{},latency={latency}", of("latency")));
+            qemu.arg("-numa").arg(format!("{},bandwidth={bandwidth}", of("bandwidth")));
+        }
+    }
+
+    /// Adds the distances of the nodes, if firmware gives any.
+    fn add_distances(&self, qemu: &mut Command) {
         let count = self.nodes.len();
         for (cell, distance) in self.distances.iter().enumerate() {
             let (from, to) = (cell / count, cell % count);
