@@ -9,7 +9,7 @@
 //!
 //! Not guaranteed: a fixed version of Linux. Each run uses the newest kernel of each release.
 
-use crate::boot::cases::{MACHINES, Machine, Swap};
+use crate::boot::cases::{Machine, Swap};
 use crate::boot::pagewright;
 use crate::cargo::{self, Workspace};
 use crate::error::Error;
@@ -68,9 +68,7 @@ Linux 6.12 also flushes the whole space once or twice a round, beside its batche
 /// Boots each kernel and writes the page.
 pub(crate) fn run() -> Result<(), Error> {
     let workspace = Workspace::load()?;
-    let machine = MACHINES.iter().find(|machine| machine.isa == IsaKind::Aarch64);
-    let machine =
-        machine.filter(|machine| machine.lacks().is_none()).ok_or(Error::NoPackage("qemu-system-arm".into()))?;
+    let machine = Machine::installed(IsaKind::Aarch64)?;
     let bench = Bench::new(&workspace, machine)?;
     let mut kernels = Vec::new();
     for (suite, version) in RELEASES {

@@ -71,7 +71,10 @@ impl<I: Isa> Bench<I> {
         settings.set(MmSetting::MaxMapCount, 1 << 20).expect("a possible limit");
         let shares = MmSetting::CowPageTables;
         settings.set(shares, shares.parse(tables.word()).expect("one of its words")).expect("a possible value");
-        let mm = boot(FRAMES, 0, settings);
+        Self::on(boot(FRAMES, 0, settings))
+    }
+
+    fn on(mm: Mm<Host<I>>) -> Self {
         let space = mm.new_space().expect("memory");
         mm.tlb().switch_to(space.table().context());
         Self { mm, space }
@@ -79,10 +82,7 @@ impl<I: Isa> Bench<I> {
 
     /// A machine with a fast and a slow node, and pages on the slow one.
     fn with_slow_pages() -> (Self, Vec<VirtAddr>) {
-        let mm = boot(FRAMES, 4 * MOVED as u32, MmSettings::default());
-        let space = mm.new_space().expect("memory");
-        mm.tlb().switch_to(space.table().context());
-        let bench = Self { mm, space };
+        let bench = Self::on(boot(FRAMES, 4 * MOVED as u32, MmSettings::default()));
         let list: Vec<_> = pages(bench.map(MOVED, MapFlags::empty()), MOVED).collect();
         list.iter().for_each(|va| bench.touch(*va, Access::Write));
         bench.move_to(&list, 1);

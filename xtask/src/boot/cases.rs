@@ -26,6 +26,19 @@ pub(crate) const MACHINES: [Machine; 2] = [
 ];
 
 impl Machine {
+    /// The machine of an instruction set.
+    ///
+    /// # Errors
+    /// [`Error::NoPackage`], if its compiler or its emulator is not installed.
+    pub(crate) fn installed(isa: IsaKind) -> Result<&'static Self, Error> {
+        let package = match isa {
+            IsaKind::X86_64 => "qemu-system-x86",
+            IsaKind::Aarch64 => "qemu-system-arm",
+        };
+        let machine = MACHINES.iter().find(|machine| machine.isa == isa && machine.lacks().is_none());
+        machine.ok_or_else(|| Error::NoPackage(package.to_owned()))
+    }
+
     /// The compiler or the emulator, if one of them is not installed.
     pub(crate) fn lacks(&self) -> Option<&'static str> {
         [self.compiler, self.qemu].into_iter().find(|program| !on_path(program))

@@ -61,7 +61,7 @@ impl<I: Isa> Host<I> {
 
 /// Boots the memory manager on a machine with `frames` frames, without watermarks.
 ///
-/// If `slow` is not 0, a second node without a CPU has as many frames.
+/// If `slow` is not 0, a second node without a CPU has that many frames.
 pub(crate) fn boot<I: Isa>(frames: u32, slow: u32, settings: MmSettings) -> Mm<Host<I>> {
     let fast = [FrameRange::new(Pfn::new(0), Pfn::new(frames))];
     let slower = [FrameRange::new(Pfn::new(frames), Pfn::new(frames + slow))];

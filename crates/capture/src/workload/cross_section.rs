@@ -13,7 +13,7 @@
 //! Left out: the arithmetic, and the small tables of materials.
 
 use super::{PAGE, Program, ROOT, Script, WorkloadMachine};
-use crate::trace::{AccessStream, TaskEvent, Tid};
+use crate::trace::{AccessStream, Tid};
 use pagewright_mm::MmSetting;
 
 /// The divisor of the sizes and times of XSBench and of Linux.
@@ -75,11 +75,7 @@ pub(super) const CROSS_SECTION: Program = Program {
     }),
     set_up: |script| {
         script.fill_heap(PAGES);
-        for _ in 1..THREADS {
-            script.last_id += 1;
-            let tid = Tid(script.last_id);
-            script.task(TaskEvent::CloneThread { tid });
-        }
+        script.start_threads(THREADS);
     },
     round: |script| {
         for thread in 1..=THREADS {

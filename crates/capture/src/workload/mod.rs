@@ -255,6 +255,15 @@ impl Script {
         self.events.push(TraceEvent::Task(Box::new(task)));
     }
 
+    /// Starts threads beside the first, so that there are `threads`, numbered from 1.
+    fn start_threads(&mut self, threads: u32) {
+        for _ in 1..threads {
+            self.last_id += 1;
+            let tid = Tid(self.last_id);
+            self.task(TaskEvent::CloneThread { tid });
+        }
+    }
+
     fn below(&mut self, bound: u64) -> u64 {
         self.random.next_u64() % bound
     }
@@ -343,11 +352,7 @@ const PROTECT: Program = {
         machine: None,
         set_up: |script| {
             script.fill_heap(PAGES);
-            for _ in 1..THREADS {
-                script.last_id += 1;
-                let tid = Tid(script.last_id);
-                script.task(TaskEvent::CloneThread { tid });
-            }
+            script.start_threads(THREADS);
         },
         round: |script| {
             for thread in 1..=THREADS {

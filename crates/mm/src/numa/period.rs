@@ -135,8 +135,9 @@ impl<P: Platform> Mm<P> {
         let period = scan.period_ms.load(Ordering::Relaxed);
         let [local, remote, private, shared] =
             [HintFault::Local, HintFault::Remote, HintFault::Private, HintFault::Shared].map(|kind| scan.faults(kind));
-        let adapted = if local + shared == 0 || scan.faults(HintFault::Failed) > 0 {
-            // Nothing is to be gained by scans, or the pages cannot move.
+        // Nothing is to be gained by scans, or the pages cannot move.
+        let is_useless = local + shared == 0 || scan.faults(HintFault::Failed) > 0;
+        let adapted = if is_useless {
             (period * 2).min(bounds.max)
         } else {
             let slots = adapted_by(tenths(local, remote), tenths(private, shared));
@@ -144,7 +145,7 @@ impl<P: Platform> Mm<P> {
             period.saturating_add_signed(slots * step as i64).clamp(bounds.min, bounds.max)
         };
         scan.period_ms.store(adapted, Ordering::Relaxed);
-        if local + shared == 0 || scan.faults(HintFault::Failed) > 0 {
+        if is_useless {
             scan.due_ms.store(self.now_ms() + adapted, Ordering::Relaxed);
         }
         scan.faults.iter().for_each(|count| count.store(0, Ordering::Relaxed));

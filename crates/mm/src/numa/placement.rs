@@ -38,7 +38,7 @@ impl<P: Platform> Mm<P> {
         let policy = self.policy_of(vma);
         let mut found = ArrayVec::new();
         found.push(if here == there { HintFault::Local } else { HintFault::Remote });
-        let is_wanted = if !policy.balances() || !policy.permits(here) || !self.has_memory(here) {
+        let is_wanted = if !policy.balances() || !policy.permits(here) || self.zones_of(here).next().is_none() {
             false
         } else if is_slow {
             found.push(HintFault::Private);
@@ -83,10 +83,6 @@ impl<P: Platform> Mm<P> {
         vma.policy().or(|| self.task_policy())
     }
 
-    fn has_memory(&self, node: NodeId) -> bool {
-        self.frames().zones().any(|zone| zone.node() == node)
-    }
-
     /// The node of the CPU that a note names.
     fn node_of_noted(&self, last: LastUse) -> Option<NodeId> {
         let cpu = CpuId::new(u16::try_from(last.raw()).ok()?);
@@ -97,9 +93,6 @@ impl<P: Platform> Mm<P> {
     ///
     /// A node that is nearly full gets no page; in tiering mode its reclaim is woken.
     fn isolate_hinted(&self, vma: &Vma<P>, folio: Folio<'_>, to: NodeId) -> Option<IsolatedFolio> {
-        if folio.is_large() {
-            return None;
-        }
         let flags = folio.flags();
         if !flags.contains(FolioFlags::SWAPBACKED) {
             let is_library = vma.rights().contains(Rights::EXEC) && self.mappings_of(folio.pfn()) > 1;

@@ -27,6 +27,12 @@ struct PartLeft {
     addresses: u64,
 }
 
+impl PartLeft {
+    fn is_used_up(&self) -> bool {
+        self.pages == 0 || self.addresses == 0
+    }
+}
+
 /// What a scan asks of each leaf.
 struct ScanRules {
     mode: BalancingMode,
@@ -70,20 +76,14 @@ impl<P: Platform> Mm<P> {
         let mut updates = 0;
         let rest = PageRange::new(first, P::Isa::USER.end());
         let stopped = map.parts(rest).filter(|(_, vma, _)| self.is_scanned(vma)).find_map(|(_, vma, part)| {
-            let (mut at, mut changed) = (part.start(), 0);
-            for (table, under) in tables.locked_for_all(part, token.as_ref()) {
+            tables.locked_for_all(part, token.as_ref()).find_map(|(table, under)| {
                 let made = self.make_hints(space, (vma, &table), under, &rules, &mut batch);
-                (changed, at) = (changed + made, under.end());
+                updates += made;
                 let pages = under.pages();
                 left.pages = left.pages.saturating_sub(if made > 0 { pages } else { 0 });
                 left.addresses = left.addresses.saturating_sub(pages);
-                if left.pages == 0 || left.addresses == 0 {
-                    break;
-                }
-            }
-            updates += changed;
-            let is_full = left.pages == 0 || left.addresses == 0;
-            is_full.then_some(at)
+                left.is_used_up().then_some(under.end())
+            })
         });
         batch.settle();
         space.numa().set_next(stopped);
@@ -123,7 +123,8 @@ impl<P: Platform> Mm<P> {
             if by_others || !self.is_hinted(vma, folio, rules) {
                 continue;
             }
-            if self.notes_time(folio) {
+            // In tiering mode, only pages of lower tiers come here.
+            if rules.mode == BalancingMode::Tiering {
                 folio.exchange_last_use(Some(self.time_note()));
             }
             self.declare_reduced(space, PageRange::page(va), Rights::empty());

@@ -36,7 +36,8 @@ pub(super) const fn gives_up(fruitless: u32) -> bool {
 }
 
 impl<P: Platform> Mm<P> {
-    fn zones_of(&self, node: NodeId) -> impl Iterator<Item = ZoneView<'_, P::Locks>> {
+    /// The zones of a node.
+    pub(crate) fn zones_of(&self, node: NodeId) -> impl Iterator<Item = ZoneView<'_, P::Locks>> {
         self.frames().zones().filter(move |zone| zone.node() == node)
     }
 

@@ -42,11 +42,7 @@ impl<P: Platform> Mm<P> {
         }
         let limit = (self.settings.get(MmSetting::NumaPromoteRateLimit) << 20) / PAGE_SIZE;
         let default = self.settings.get(MmSetting::NumaHotThresholdMs);
-        self.adapt_threshold(node, limit, default);
-        let threshold = match state.threshold_ms.load(Ordering::Relaxed) {
-            0 => default,
-            adapted => adapted,
-        };
+        let threshold = self.adapted_threshold(node, limit, default);
         let now = self.time_note();
         let latency = folio.exchange_last_use(Some(now)).map_or(u32::MAX, |hinted| now.since(hinted));
         u64::from(latency) < threshold && !self.exceeds_rate(node, limit)
@@ -56,8 +52,7 @@ impl<P: Platform> Mm<P> {
     ///
     /// Otherwise, in tiering mode, its background reclaim is woken to make room by demotion.
     pub(crate) fn has_room_for_hinted(&self, node: NodeId) -> bool {
-        let mut zones = self.frames().zones().filter(|zone| zone.node() == node);
-        let has_room = zones.any(|zone| zone.free() > zone.watermarks().high);
+        let has_room = self.zones_of(node).any(|zone| zone.free() > zone.watermarks().high);
         if !has_room && self.promotes() {
             self.frames().want_reclaim(node);
         }
@@ -90,10 +85,8 @@ impl<P: Platform> Mm<P> {
 
     /// Whether a node has so much free memory that any page may come (`pgdat_free_space_enough`).
     fn has_ample_memory(&self, node: NodeId) -> bool {
-        let zones = || self.frames().zones().filter(move |zone| zone.node() == node);
-        let managed: u64 = zones().map(|zone| u64::from(zone.managed())).sum();
-        let ample = AMPLE.max(managed / 16);
-        zones().any(|zone| u64::from(zone.free()) >= u64::from(zone.watermarks().promo) + ample)
+        let ample = AMPLE.max(self.managed_pages_of(node) / 16);
+        self.zones_of(node).any(|zone| u64::from(zone.free()) >= u64::from(zone.watermarks().promo) + ample)
     }
 
     /// Counts a candidate, and returns whether those of this second exceed `limit` pages.
@@ -107,21 +100,22 @@ impl<P: Platform> Mm<P> {
         candidates.saturating_sub(state.second_candidates.load(Ordering::Relaxed)) >= limit
     }
 
-    /// Moves the threshold towards one that makes `limit` pages a second candidates.
-    fn adapt_threshold(&self, node: NodeId, limit: u64, default: u64) {
+    /// The hot threshold, moved towards one that makes `limit` pages a second candidates.
+    fn adapted_threshold(&self, node: NodeId, limit: u64, default: u64) -> u64 {
         let state = self.promotion(node);
-        let period = self.settings.get(MmSetting::NumaScanPeriodMaxMs);
-        if !begins_again(&state.adapted_ms, self.now_ms(), period) {
-            return;
-        }
-        let candidates = self.frames().node_events(node, NodeEvent::PromoteCandidate);
-        let found = candidates.saturating_sub(state.adapted_candidates.swap(candidates, Ordering::Relaxed));
         let threshold = match state.threshold_ms.load(Ordering::Relaxed) {
             0 => default,
             adapted => adapted,
         };
-        let adapted = adapted_threshold(threshold, default, found, limit.saturating_mul(period) / 1000);
+        let period = self.settings.get(MmSetting::NumaScanPeriodMaxMs);
+        if !begins_again(&state.adapted_ms, self.now_ms(), period) {
+            return threshold;
+        }
+        let candidates = self.frames().node_events(node, NodeEvent::PromoteCandidate);
+        let found = candidates.saturating_sub(state.adapted_candidates.swap(candidates, Ordering::Relaxed));
+        let adapted = next_threshold(threshold, default, found, limit.saturating_mul(period) / 1000);
         state.threshold_ms.store(adapted, Ordering::Relaxed);
+        adapted
     }
 }
 
@@ -133,7 +127,7 @@ fn begins_again(since: &AtomicU64, now: u64, period: u64) -> bool {
 }
 
 /// The threshold after a period in which `found` pages were candidates, and `wanted` should be.
-fn adapted_threshold(threshold: u64, default: u64, found: u64, wanted: u64) -> u64 {
+fn next_threshold(threshold: u64, default: u64, found: u64, wanted: u64) -> u64 {
     let step = default * 2 / STEPS;
     if found > wanted.saturating_mul(11) / 10 {
         threshold.saturating_sub(step).max(step)
@@ -160,7 +154,7 @@ mod tests {
             ((2000, 0, 100), 2000),
         ];
         for ((threshold, found, wanted), adapted) in cases {
-            assert_eq!(adapted_threshold(threshold, 1000, found, wanted), adapted, "{found} of {wanted}");
+            assert_eq!(next_threshold(threshold, 1000, found, wanted), adapted, "{found} of {wanted}");
         }
     }
 }

@@ -56,13 +56,12 @@ impl<P: Platform> Mm<P> {
     }
 
     /// The pages of a node that the allocator manages.
-    fn managed_pages_of(&self, node: NodeId) -> u64 {
-        self.frames().zones().filter(|zone| zone.node() == node).map(|zone| u64::from(zone.managed())).sum()
+    pub(crate) fn managed_pages_of(&self, node: NodeId) -> u64 {
+        self.zones_of(node).map(|zone| u64::from(zone.managed())).sum()
     }
 
     /// The free pages of a node, those on per-CPU lists included, as for the whole machine.
     fn free_pages_of(&self, node: NodeId) -> u64 {
-        let zones = self.frames().zones().filter(|zone| zone.node() == node);
-        zones.map(|zone| u64::from(zone.free()) + u64::from(zone.on_pcp())).sum()
+        self.zones_of(node).map(|zone| u64::from(zone.free()) + u64::from(zone.on_pcp())).sum()
     }
 }

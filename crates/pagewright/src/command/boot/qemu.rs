@@ -199,7 +199,7 @@ impl QemuMachine {
         self.add_distances(qemu);
     }
 
-    /// Whether firmware tells that a node is slower: on x86-64, one without CPUs beside node 0.
+    /// Whether firmware tells which nodes are slower: on x86-64, if only node 0 has CPUs.
     ///
     /// Linux takes such a node for a lower tier only if the HMAT says so (`mt_perf_to_adistance`).
     fn has_slow_node(&self) -> bool {
