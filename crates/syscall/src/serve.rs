@@ -221,7 +221,8 @@ fn memfd_create<P: Platform, C: CallingProcess<P>>(
 
 /// `mincore`: stores a byte for each page of `range` to `vec`.
 ///
-/// Linux, too, has stored the bytes before a hole when it fails.
+/// As in Linux, the bytes of each mapping are stored before the next is looked at, so those before
+/// a hole are stored when the call fails.
 fn mincore<P: Platform, C: CallingProcess<P>>(
     mm: &Mm<P>,
     caller: &C,
@@ -239,17 +240,13 @@ fn mincore<P: Platform, C: CallingProcess<P>>(
     if !exists(vec, pages) {
         return Err(Errno::EFAULT.into());
     }
-    let mut bytes = [0; MINCORE_PAGES];
-    for first in (0..pages).step_by(MINCORE_PAGES) {
-        let start = addr.add(first * PAGE_SIZE);
-        let count = (pages - first).min(MINCORE_PAGES as u64);
-        let looked = mm.mincore(caller.space(), start, count * PAGE_SIZE, &mut bytes);
-        let known = match looked {
-            Err(MmError::NotMapped { at }) => at.since(start) / PAGE_SIZE,
-            Ok(()) | Err(_) => count,
-        };
-        caller.copy_to_user(vec.add(first), &bytes[..known as usize])?;
-        value(looked)?;
+    let (mut bytes, mut done) = ([0; MINCORE_PAGES], 0);
+    while done < pages {
+        let count = (pages - done).min(MINCORE_PAGES as u64);
+        let at = addr.add(done * PAGE_SIZE);
+        let looked = value(mm.mincore_of_mapping(caller.space(), at, count * PAGE_SIZE, &mut bytes))?;
+        caller.copy_to_user(vec.add(done), &bytes[..looked as usize])?;
+        done += looked;
     }
     Ok(())
 }

@@ -106,6 +106,18 @@ fn mincore_stores_a_byte_for_each_page_before_a_hole<I: Isa>() {
     process.end();
 }
 
+/// Found beside Linux: the vector was in pages of the range.
+fn mincore_stores_the_bytes_of_a_mapping_before_it_looks_at_the_next<I: Isa>() {
+    const ASKED: u64 = 0x2000_0000;
+    let process = Process::<I>::new();
+    process.map(ASKED, 3);
+    assert_eq!(process.call(LinuxCall::Mprotect, [ASKED, PAGE_SIZE, 1, 0, 0, 0]), Ok(0));
+    let vec = ASKED + 2 * PAGE_SIZE;
+    assert_eq!(process.call(LinuxCall::Mincore, [ASKED, 3 * PAGE_SIZE, vec, 0, 0, 0]), Ok(0));
+    assert_eq!(process.get(vec, 3), [0, 0, 1], "the byte of the first mapping has brought in its page");
+    process.end();
+}
+
 fn a_bad_pointer_descriptor_or_process_is_refused_with_its_errno<I: Isa>() {
     let process = Process::<I>::new();
     process.put_words(DATA, &[DATA, 8, u64::MAX, u64::MAX]);
@@ -266,6 +278,7 @@ fn limits_are_read_from_and_stored_to_user_memory<I: Isa>() {
 }
 
 on_both! {
+    mincore_stores_the_bytes_of_a_mapping_before_it_looks_at_the_next,
     mincore_stores_a_byte_for_each_page_before_a_hole,
     a_bad_pointer_descriptor_or_process_is_refused_with_its_errno,
     nodes_are_read_and_stored_by_whole_words,

@@ -28,24 +28,43 @@ impl<P: Platform> Mm<P> {
     /// # Panics
     /// If `vec` has fewer bytes than the range has pages.
     pub fn mincore(&self, space: &Space<P>, addr: VirtAddr, len: u64, vec: &mut [u8]) -> Result<(), MmError> {
-        let range = PageRange::from_len(addr, len)?;
-        if range.end() > P::Isa::USER_END {
-            return Err(MmError::NotMapped { at: P::Isa::USER_END });
+        let range = user_range::<P>(addr, len)?;
+        let mut done = 0;
+        while done < range.pages() {
+            let at = range.start().add(done * PAGE_SIZE);
+            done += self.mincore_of_mapping(space, at, range.end().since(at), &mut vec[done as usize..])?;
         }
-        let vec = &mut vec[..range.pages() as usize];
+        Ok(())
+    }
+
+    /// The same of the pages of one mapping, as many as it looks at under one lock (`do_mincore`).
+    ///
+    /// Returns their number. Linux's call stores what it knows of them before it goes on, which may
+    /// bring other pages of the range into memory.
+    ///
+    /// # Errors
+    /// As [`Mm::mincore`].
+    ///
+    /// # Panics
+    /// As [`Mm::mincore`].
+    pub fn mincore_of_mapping(
+        &self,
+        space: &Space<P>,
+        addr: VirtAddr,
+        len: u64,
+        vec: &mut [u8],
+    ) -> Result<u64, MmError> {
+        let range = user_range::<P>(addr, len)?;
+        if range.is_empty() {
+            return Ok(0);
+        }
+        let (at, end) = (range.start(), range.end().min(range.start().add(PAGES_PER_LOCK * PAGE_SIZE)));
         self.call(|| {
-            let mut at = range.start();
-            while at < range.end() {
-                let end = at.add(PAGES_PER_LOCK * PAGE_SIZE).min(range.end());
-                let map = space.map().read();
-                let Some((start, vma)) = map.find(at) else { return Err(MmError::NotMapped { at }) };
-                let part = PageRange::new(at, vma.range(start).end().min(end));
-                let first = (at.since(range.start()) / PAGE_SIZE) as usize;
-                let bytes = &mut vec[first..][..part.pages() as usize];
-                self.mincore_part(map.tables(&self.tlb), (start, vma), part, bytes);
-                at = part.end();
-            }
-            Ok(())
+            let map = space.map().read();
+            let Some((start, vma)) = map.find(at) else { return Err(MmError::NotMapped { at }) };
+            let part = PageRange::new(at, vma.range(start).end().min(end));
+            self.mincore_part(map.tables(&self.tlb), (start, vma), part, &mut vec[..part.pages() as usize]);
+            Ok(part.pages())
         })
     }
 
@@ -69,4 +88,13 @@ impl<P: Platform> Mm<P> {
             });
         }
     }
+}
+
+/// The pages of `len` bytes at `addr`, all of them of user mode.
+fn user_range<P: Platform>(addr: VirtAddr, len: u64) -> Result<PageRange, MmError> {
+    let range = PageRange::from_len(addr, len)?;
+    if range.end() > P::Isa::USER_END {
+        return Err(MmError::NotMapped { at: P::Isa::USER_END });
+    }
+    Ok(range)
 }
