@@ -12,3 +12,4 @@ mod shared;
 mod support;
 mod translations;
 mod walkers;
+mod windows;

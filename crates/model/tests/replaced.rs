@@ -2,8 +2,8 @@
 
 use crate::support::{ABOVE, CPU0, FRAME, LAST, Machine, ROOT, TAG, VA};
 use pagewright_model::{Antecedent, Oracle, Rule};
-use pagewright_types::judge::{CachedEntryKind, CachedEntryState, Judge, Witness};
-use pagewright_types::{FrameRange, IsaKind, Level, Pfn, PhysAddr, Rights, Tag};
+use pagewright_types::judge::{CachedEntryKind, CachedEntryState, Fact, Judge, LogicalPage, Witness};
+use pagewright_types::{FrameRange, IsaKind, Level, PageRange, Pfn, PhysAddr, Rights, Tag};
 
 const SLOT: PhysAddr = PhysAddr::new((0x13 << 12) + 7 * 8);
 const NEW: Pfn = Pfn::new(0x2222);
@@ -91,6 +91,17 @@ fn a_replacement_without_break_defers_nothing() {
     assert_eq!(oracle.found(), 1, "the old translation must be gone when the call returns");
     let noted = [Antecedent::RightDeferred, Antecedent::DeferralEnded].map(|what| oracle.tally().of(what));
     assert_eq!(noted, [0, 0]);
+}
+
+#[test]
+fn truncation_ends_the_deferral_of_a_page_and_not_what_a_replaced_entry_forbids() {
+    let (machine, mut oracle) = (Replacement { old: Rights::READ, new: (NEW, Rights::READ), ..PLAIN }).run();
+    let (range, page) = (PageRange::page(VA), LogicalPage::Anon { id: 1 });
+    oracle.fact(&machine, CPU0, Fact::RightDeferred { root: ROOT, range, frame: FRAME, copy: Some(NEW), page });
+    oracle.fact(&machine, CPU0, Fact::PageReplaced { page });
+    assert_eq!((oracle.found(), oracle.tally().of(Antecedent::DeferralEnded)), (1, 1));
+    oracle.written(&machine, CPU0, FrameRange::new(NEW, NEW.add(1)));
+    assert_eq!(oracle.found(), 2, "a store before the TLBI completes");
 }
 
 /// Arm ARM D8.5: DBM lets hardware make a read-only leaf writable.

@@ -12,71 +12,20 @@
 //! - the return of a call that takes rights in the range, other than the call that opened it; and
 //!   of that call, too, if it leaves the address empty or maps the same frame: then it is munmap,
 //!   mremap, mprotect or madvise, whose effect a program relies on when they return;
-//! - the allocation of the frame, which O1 judges.
+//! - the allocation of the frame, which O1 judges. When the frame of the copy is allocated, the
+//!   window stays open, and that frame is not the page any more.
 //!
 //! A translation that no CPU can use at the event is condemned.
 
 use super::Oracle;
 use super::condemned::{Stale, StaleReason};
+use super::windows::{Window, WindowId};
 use crate::tally::Antecedent;
 use crate::violation::{CpuStep, DeferralEnd, Reduction, Rule, ViolationKind};
 use crate::walk::{self, PathRights};
 use alloc::vec::Vec;
 use pagewright_types::judge::{CachedEntry, CachedEntryKind, CachedEntryState, LogicalPage, MemoryAccess, Witness};
-use pagewright_types::{Access, FrameRange, PAGE_SIZE, PageRange, Pfn, PhysAddr, Rights, VirtAddr};
-
-/// A page that TLBs may still read at an address that it has left.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Window {
-    pub(super) root: Pfn,
-    pub(super) range: PageRange,
-    pub(super) frame: Pfn,
-    pub(super) copy: Option<Pfn>,
-    /// `None` for two entries of which one replaced the other (see [`super::replaced`]).
-    ///
-    /// Such a window forbids stores and excuses nothing.
-    pub(super) page: Option<LogicalPage>,
-    pub(super) by: CpuStep,
-}
-
-impl Window {
-    fn block(&self, first: Pfn) -> FrameRange {
-        FrameRange::new(first, first.add(self.range.pages() as u32))
-    }
-
-    /// Whether `frames` has a frame of the page or of its copy.
-    fn concerns(&self, frames: FrameRange) -> bool {
-        [Some(self.frame), self.copy].into_iter().flatten().any(|first| self.block(first).overlaps(frames))
-    }
-
-    /// The frame of `page` in the block that begins at `first`.
-    fn frame_of(&self, first: Pfn, page: VirtAddr) -> Pfn {
-        first.add((page.since(self.range.start()) / PAGE_SIZE) as u32)
-    }
-}
-
-/// The open windows, and the calls that each CPU has made.
-#[derive(Default)]
-pub(super) struct Windows {
-    open: Vec<Window>,
-}
-
-impl Windows {
-    pub(super) fn is_empty(&self) -> bool {
-        self.open.is_empty()
-    }
-
-    /// Whether a window lets TLBs keep `rights` to `frame` at `page`.
-    pub(super) fn excuse(&self, root: Pfn, page: VirtAddr, frame: Pfn, rights: Rights) -> bool {
-        let excuses = |window: &Window| {
-            window.page.is_some()
-                && window.root == root
-                && window.range.contains(page)
-                && window.frame_of(window.frame, page) == frame
-        };
-        !rights.contains(Rights::WRITE) && self.open.iter().any(excuses)
-    }
-}
+use pagewright_types::{Access, FrameRange, PAGE_SIZE, Pfn, PhysAddr, Rights, VirtAddr};
 
 impl Oracle {
     /// Opens a window, and judges that no CPU can store through what it excuses.
@@ -94,7 +43,8 @@ impl Oracle {
             self.report_deferred(window, writer, DeferralEnd::Opened);
             return;
         }
-        self.windows.open.push(window);
+        let id = self.windows.open(window);
+        self.judge_mapped(witness, id);
     }
 
     fn report_deferred(&mut self, window: Window, held: CachedEntry, end: DeferralEnd) {
@@ -138,10 +88,9 @@ impl Oracle {
         .is_some()
     }
 
-    /// Ends the windows that `ends` selects: no TLB may have what they excused.
-    fn end_windows(&mut self, witness: &dyn Witness, end: DeferralEnd, ends: impl Fn(&Window) -> bool) {
-        let ended: Vec<Window> = self.windows.open.iter().filter(|window| ends(window)).copied().collect();
-        self.windows.open.retain(|window| !ends(window));
+    /// Ends windows: no TLB may have what they excused.
+    fn end_windows(&mut self, witness: &dyn Witness, end: DeferralEnd, ids: impl IntoIterator<Item = WindowId>) {
+        let ended: Vec<Window> = ids.into_iter().filter_map(|id| self.windows.close(id)).collect();
         for window in ended {
             if window.page.is_some() {
                 self.tally.note(Antecedent::DeferralEnded);
@@ -166,27 +115,44 @@ impl Oracle {
     pub(super) fn deferred_access(&mut self, witness: &dyn Witness, made: MemoryAccess) {
         let frame = Pfn::containing(made.at);
         if made.access == Access::Write {
-            let stored = FrameRange::new(frame, frame.add(1));
-            self.end_windows(witness, DeferralEnd::Stored(made), |window| window.concerns(stored));
+            let stored = self.windows.of_frames(FrameRange::new(frame, frame.add(1)));
+            self.end_windows(witness, DeferralEnd::Stored(made), stored);
         }
     }
 
     pub(super) fn deferred_written(&mut self, witness: &dyn Witness, frames: FrameRange) {
-        self.end_windows(witness, DeferralEnd::Written, |window| window.concerns(frames));
+        self.end_windows(witness, DeferralEnd::Written, self.windows.of_frames(frames));
+        // A table may be among them.
+        self.windows.below(frames).into_iter().for_each(|id| self.judge_mapped(witness, id));
     }
 
     pub(super) fn deferred_replaced(&mut self, witness: &dyn Witness, page: LogicalPage) {
-        self.end_windows(witness, DeferralEnd::Replaced, |window| window.page == Some(page));
+        self.end_windows(witness, DeferralEnd::Replaced, self.windows.of_label(page));
     }
 
     /// An entry was stored: ends the windows in whose range another page is mapped now.
     #[cold]
-    pub(super) fn deferred_stored(&mut self, witness: &dyn Witness) {
-        let mapped: Vec<Window> =
-            self.windows.open.iter().filter(|window| self.is_remapped(witness, window)).copied().collect();
-        for window in mapped {
-            self.end_windows(witness, DeferralEnd::Mapped, |other| *other == window);
+    pub(super) fn deferred_stored(&mut self, witness: &dyn Witness, at: PhysAddr) {
+        self.windows.served_by(at).into_iter().for_each(|id| self.judge_mapped(witness, id));
+    }
+
+    /// The window was opened, or the tables of its addresses have changed.
+    fn judge_mapped(&mut self, witness: &dyn Witness, id: WindowId) {
+        let Some(window) = self.windows.get(id) else { return };
+        self.windows.set_entries(id, self.entries_read(witness, &window));
+        if self.is_remapped(witness, &window) {
+            self.end_windows(witness, DeferralEnd::Mapped, [id]);
         }
+    }
+
+    /// Where the entries are that walks of the addresses of a window read.
+    fn entries_read(&self, witness: &dyn Witness, window: &Window) -> Vec<PhysAddr> {
+        let read = |at| witness.stored(at);
+        let each = window.range.iter().flat_map(|page| walk::entries_read(self.format(), window.root, page, &read));
+        let mut entries: Vec<PhysAddr> = each.collect();
+        entries.sort_unstable();
+        entries.dedup();
+        entries
     }
 
     /// Whether the tables map another frame in the range, and it is no equal copy.
@@ -202,15 +168,12 @@ impl Oracle {
 
     /// The call of `returned` is about to return, and took `reduction`.
     pub(super) fn deferred_returned(&mut self, witness: &dyn Witness, reduction: &Reduction, returned: CpuStep) {
-        let concerned = |window: &&Window| {
-            window.page.is_some() && window.root == reduction.root && window.range.overlaps(reduction.range)
-        };
-        let concerned: Vec<Window> = self.windows.open.iter().filter(concerned).copied().collect();
-        for window in concerned {
+        for id in self.windows.in_range(reduction.root, reduction.range) {
+            let Some(window) = self.windows.get(id).filter(|window| window.page.is_some()) else { continue };
             // The call that took this reduction is the one that opened the window.
             let own = window.by.cpu == returned.cpu && window.by.step >= reduction.by.step;
             if !own || self.is_visible(witness, &window) {
-                self.end_windows(witness, DeferralEnd::Returned(returned), |other| *other == window);
+                self.end_windows(witness, DeferralEnd::Returned(returned), [id]);
             }
         }
     }
@@ -225,14 +188,9 @@ impl Oracle {
 
     /// The frames were allocated; O1 has judged them.
     pub(super) fn deferred_taken(&mut self, frames: FrameRange) {
-        let tally = &mut self.tally;
-        self.windows.open.retain(|window| {
-            let taken = window.concerns(frames);
-            if taken && window.page.is_some() {
-                tally.note(Antecedent::DeferralEnded);
-            }
-            !taken
-        });
+        for _ in self.windows.take(frames).iter().filter(|window| window.page.is_some()) {
+            self.tally.note(Antecedent::DeferralEnded);
+        }
     }
 }
 

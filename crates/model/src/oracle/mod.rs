@@ -2,8 +2,8 @@
 //!
 //! - [`Oracle`] receives facts and accesses, and records [`Violation`]s and a [`Tally`].
 //! - `frames`: when each frame was freed. `condemned`: stale entries that are not usable yet.
-//!   `reuse`, `released`: O1. `rights`, `paths`, `deferred` and `replaced`: O2. `shared`: O4 while
-//!   it runs.
+//!   `reuse`, `released`: O1. `rights`, `paths`, `deferred` with its `windows`, and `replaced`: O2.
+//!   `shared`: O4 while it runs.
 //!
 //! Protocol: a call declares [`Fact::RightReduced`] before it stores the first entry that reduces
 //! the right, and [`Fact::CallReturned`] after its last invalidation. An access costs a few array
@@ -24,6 +24,7 @@ mod reuse;
 mod rights;
 mod shared;
 mod state;
+mod windows;
 
 use crate::FxHashMap;
 use crate::census::{Census, SoftwareBits};
@@ -32,12 +33,12 @@ use crate::violation::{CpuStep, Exposure, Reduction, Rule, Violation, ViolationK
 use crate::walk::{self, TableFormat};
 use alloc::vec::Vec;
 use condemned::{Condemned, StaleReason};
-use deferred::{Window, Windows};
 use frames::Frames;
 use pagewright_types::judge::{CachedEntryKind, Fact, Judge, MemoryAccess, StatePart, Witness};
 use pagewright_types::{CpuId, FrameRange, IsaKind, Level, PageRange, Pfn, PhysAddr, Rights, Tag, VirtAddr};
 use rights::Reductions;
 use shared::SharedTables;
+use windows::{Window, Windows};
 
 /// Violations that are kept; further ones are only counted.
 const KEPT: usize = 64;
@@ -325,7 +326,7 @@ impl Judge for Oracle {
             self.stored_beside_sharers(witness, cpu, at, (old, new));
         }
         if !self.windows.is_empty() {
-            self.deferred_stored(witness);
+            self.deferred_stored(witness, at);
         }
         self.entry_replaced(witness, cpu, at, new);
     }

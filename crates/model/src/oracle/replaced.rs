@@ -25,7 +25,8 @@
 //! (Intel SDM vol. 3A §4.10.2.3) is not judged.
 
 use super::Oracle;
-use super::deferred::{Window, same_contents};
+use super::deferred::same_contents;
+use super::windows::Window;
 use crate::tally::Antecedent;
 use crate::violation::{CpuStep, Rule, ViolationKind};
 use crate::walk::{self, DecodedEntry, PathRights, WalkedLeaf};

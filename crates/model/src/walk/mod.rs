@@ -229,6 +229,25 @@ pub(crate) fn entry(format: TableFormat, root: Pfn, va: VirtAddr, read: &dyn Fn(
     }
 }
 
+/// Where the entries are that a walk for `va` reads, from the root on.
+pub(crate) fn entries_read(
+    format: TableFormat,
+    root: Pfn,
+    va: VirtAddr,
+    read: &dyn Fn(PhysAddr) -> u64,
+) -> impl Iterator<Item = PhysAddr> {
+    let mut next = Some((root, format.top));
+    core::iter::from_fn(move || {
+        let (table, level) = next?;
+        let at = entry_at(table, level.index_of(va));
+        next = match decode(format.isa, level, read(at), PathRights::ROOT) {
+            DecodedEntry::Table { pfn, .. } => level.down().map(|down| (pfn, down)),
+            DecodedEntry::NotPresent | DecodedEntry::Leaf { .. } | DecodedEntry::Malformed => None,
+        };
+        Some(at)
+    })
+}
+
 /// The table of `level` that a walk for `va` reads, and the rights that are left below it.
 pub fn path(
     format: impl Into<TableFormat>,
