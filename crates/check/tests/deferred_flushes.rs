@@ -14,6 +14,7 @@ use std::rc::Rc;
 on_both! {
     a_migrated_page_is_read_through_stale_translations_until_something_depends_on_the_flush,
     a_missing_flush_of_a_migrated_page_is_found,
+    a_page_that_moves_twice_needs_the_flush_of_both_moves_before_a_store,
     a_parked_frame_that_is_stored_to_is_found,
     an_allocation_that_may_not_wait_takes_no_parked_frame,
 }
@@ -126,6 +127,34 @@ fn a_missing_flush_of_a_migrated_page_is_found<I: Isa>() {
         for seed in 0..SEEDS {
             migration::<I>(then, false, seed).expect_violation(Rule::Rights);
         }
+    }
+}
+
+/// Moves the page twice, flushes or not, and stores to the second copy.
+fn two_migrations<I: Isa>(flushed: bool, seed: u64) -> CheckOutcome {
+    run::<I>(seed, move |cpu, tables, frames| {
+        migrate(cpu, tables, frames);
+        // The program reads the page before it moves again.
+        cpu.relax();
+        let (root, range) = (tables.root(), PageRange::page(page(0)));
+        cpu.call("migrate", |cpu| {
+            cpu.will_reduce(range, Rights::empty());
+            let copy = Some(frames.other);
+            cpu.sim().declare(Fact::RightDeferred { root, range, frame: frames.copy, copy, page: PAGE });
+            cpu.swap(tables.leaf(0), leaf(I::KIND, frames.other, false));
+            cpu.publish();
+        });
+        if flushed {
+            flush_leaf(cpu);
+        }
+        cpu.sim().write(frames.other.base(), &[7]);
+    })
+}
+
+fn a_page_that_moves_twice_needs_the_flush_of_both_moves_before_a_store<I: Isa>() {
+    for seed in 0..SEEDS {
+        two_migrations::<I>(true, seed).unwrap_clean();
+        two_migrations::<I>(false, seed).expect_violation(Rule::Rights);
     }
 }
 

@@ -5,6 +5,7 @@
 mod counts;
 mod deferred;
 mod memory;
+mod moved_again;
 mod paths;
 mod released;
 mod replaced;

@@ -56,7 +56,8 @@ pub enum Fact {
     ///
     /// No CPU may hold a right to store to the page. Until every TLB has lost the translation,
     /// nothing stores to the page, and no other page is mapped in the range. A family declares it
-    /// for each member.
+    /// for each member. A page that has moved before, and of which a translation of then may still
+    /// be in a TLB, is declared again after it was copied and before the second copy is mapped.
     RightDeferred {
         /// The root table of the space.
         root: Pfn,

@@ -6,7 +6,7 @@
 //! translation, and each of these events requires that it is:
 //!
 //! - a store to the page or to its copy, by a program or the kernel, through whatever mapping;
-//! - an entry in the range that maps another frame, unless that is the copy and has equal contents;
+//! - an entry in the range that maps another frame, unless that is a copy and has equal contents;
 //! - truncation of the page, or another page in its place
 //!   ([`Fact::PageReplaced`](pagewright_types::judge::Fact::PageReplaced));
 //! - the return of a call that takes rights in the range, other than the call that opened it; and
@@ -14,6 +14,11 @@
 //!   mremap, mprotect or madvise, whose effect a program relies on when they return;
 //! - the allocation of the frame, which O1 judges. When the frame of the copy is allocated, the
 //!   window stays open, and that frame is not the page any more.
+//!
+//! A page may move again while a window of it is open, if the second window is declared before the
+//! entry of the second copy is stored. The two are linked, by their page and a frame: both accept
+//! either copy, a store to any of the frames ends both, and the return of the second move ends
+//! neither.
 //!
 //! A translation that no CPU can use at the event is condemned.
 
@@ -140,7 +145,7 @@ impl Oracle {
     fn judge_mapped(&mut self, witness: &dyn Witness, id: WindowId) {
         let Some(window) = self.windows.get(id) else { return };
         self.windows.set_entries(id, self.entries_read(witness, &window));
-        if self.is_remapped(witness, &window) {
+        if self.is_remapped(witness, id, &window) {
             self.end_windows(witness, DeferralEnd::Mapped, [id]);
         }
     }
@@ -155,14 +160,13 @@ impl Oracle {
         entries
     }
 
-    /// Whether the tables map another frame in the range, and it is no equal copy.
-    fn is_remapped(&self, witness: &dyn Witness, window: &Window) -> bool {
+    /// Whether the tables map a frame in the range that does not hold the page with equal contents.
+    fn is_remapped(&self, witness: &dyn Witness, id: WindowId, window: &Window) -> bool {
         window.range.iter().any(|page| {
             let leaf = walk::lookup(self.format(), window.root, page, &|at| witness.stored(at));
             let Some(frame) = leaf.map(|leaf| leaf.frame_at(page)) else { return false };
             let old = window.frame_of(window.frame, page);
-            let is_copy = window.copy.is_some_and(|copy| window.frame_of(copy, page) == frame);
-            frame != old && !(is_copy && same_contents(witness, PAGE_SIZE, old, frame))
+            frame != old && !(self.windows.holds(id, page, frame) && same_contents(witness, PAGE_SIZE, old, frame))
         })
     }
 
@@ -170,8 +174,8 @@ impl Oracle {
     pub(super) fn deferred_returned(&mut self, witness: &dyn Witness, reduction: &Reduction, returned: CpuStep) {
         for id in self.windows.in_range(reduction.root, reduction.range) {
             let Some(window) = self.windows.get(id).filter(|window| window.page.is_some()) else { continue };
-            // The call that took this reduction is the one that opened the window.
-            let own = window.by.cpu == returned.cpu && window.by.step >= reduction.by.step;
+            // The call that took this reduction opened the window, or has moved the page again.
+            let own = self.windows.opened_since(id, returned.cpu, reduction.by.step);
             if !own || self.is_visible(witness, &window) {
                 self.end_windows(witness, DeferralEnd::Returned(returned), [id]);
             }

@@ -19,7 +19,7 @@ use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use core::hash::Hash;
 use pagewright_types::judge::LogicalPage;
-use pagewright_types::{FrameRange, PAGE_SIZE, PageRange, Pfn, PhysAddr, Rights, VirtAddr};
+use pagewright_types::{CpuId, FrameRange, PAGE_SIZE, PageRange, Pfn, PhysAddr, Rights, VirtAddr};
 
 /// A page that TLBs may still read at an address that it has left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -340,5 +340,22 @@ impl Windows {
         }
         let tables = self.by_table.0.iter().filter(|(table, _)| frames.contains(**table));
         tables.flat_map(|(_, entries)| entries).map(|(_, id)| *id).collect()
+    }
+
+    /// Whether `frame` holds the page of a window at the address `page`.
+    pub(super) fn holds(&self, id: WindowId, page: VirtAddr, frame: Pfn) -> bool {
+        self.open.get(&id).is_some_and(|Open { window, of, .. }| {
+            self.pages[of].firsts.iter().any(|first| window.frame_of(*first, page) == frame)
+        })
+    }
+
+    /// Whether `cpu` has opened this window since `step`, or a linked one at the same addresses.
+    pub(super) fn opened_since(&self, id: WindowId, cpu: CpuId, step: u64) -> bool {
+        let Some(Open { window, of, .. }) = self.open.get(&id) else { return false };
+        self.at(window.root, window.range.start()).any(|other| {
+            let other = &self.open[&other];
+            let Window { range, page, by, .. } = other.window;
+            other.of == *of && range == window.range && page.is_some() && by.cpu == cpu && by.step >= step
+        })
     }
 }
