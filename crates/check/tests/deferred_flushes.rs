@@ -35,6 +35,18 @@ enum Then {
     Unmap,
 }
 
+impl Then {
+    /// The count of the windows that it ends.
+    fn ends(self) -> Antecedent {
+        match self {
+            Self::Write => Antecedent::DeferralWritten,
+            Self::Truncate => Antecedent::DeferralReplaced,
+            Self::Map => Antecedent::DeferralMapped,
+            Self::Unmap => Antecedent::DeferralReturned,
+        }
+    }
+}
+
 const EVERYTHING: [Then; 4] = [Then::Write, Then::Truncate, Then::Map, Then::Unmap];
 
 /// The pages of a run: where the file's page was, where it is, and another page.
@@ -109,17 +121,23 @@ fn migration<I: Isa>(then: Then, flushed: bool, seed: u64) -> CheckOutcome {
 }
 
 fn a_migrated_page_is_read_through_stale_translations_until_something_depends_on_the_flush<I: Isa>() {
-    let (mut deferred, mut ended) = (0, 0);
+    let (mut deferred, mut ended, mut stale) = (0, 0, 0);
     for then in EVERYTHING {
+        let (mut so, by) = (0, then.ends());
         for seed in 0..SEEDS {
             let outcome = migration::<I>(then, true, seed);
             outcome.unwrap_clean();
             deferred += outcome.search().tally.of(Antecedent::RightDeferred);
             ended += outcome.search().tally.of(Antecedent::DeferralEnded);
+            stale += outcome.search().tally.of(Antecedent::StaleHit);
+            so += outcome.search().tally.of(by);
         }
+        assert!(so >= 1000, "{then:?}: {by:?} could hardly fail: {so}");
     }
     println!("{}: {deferred} rights deferred while a CPU held the page, {ended} events that needed the flush", I::KIND);
     assert!(deferred >= 1000 && ended >= 1000, "the rule could hardly fail: {deferred}, {ended}");
+    println!("{}: {stale} hits on what the page left", I::KIND);
+    assert!(stale >= 1000, "hardly a program read the old frame: {stale}");
 }
 
 fn a_missing_flush_of_a_migrated_page_is_found<I: Isa>() {
@@ -152,10 +170,15 @@ fn two_migrations<I: Isa>(flushed: bool, seed: u64) -> CheckOutcome {
 }
 
 fn a_page_that_moves_twice_needs_the_flush_of_both_moves_before_a_store<I: Isa>() {
+    let mut again = 0;
     for seed in 0..SEEDS {
-        two_migrations::<I>(true, seed).unwrap_clean();
+        let outcome = two_migrations::<I>(true, seed);
+        outcome.unwrap_clean();
+        again += outcome.search().tally.of(Antecedent::MovedAgain);
         two_migrations::<I>(false, seed).expect_violation(Rule::Rights);
     }
+    println!("{}: {again} pages moved again while a CPU held their first frame", I::KIND);
+    assert!(again >= 1000, "the rule could hardly fail: {again}");
 }
 
 /// A kernel stores a new entry over a live one, as x86-64 permits.

@@ -26,6 +26,15 @@ pagewright_types::named_table! {
         SharedPathReduced = "O2 shared path reduced", "The same, and several spaces reached the table before or after.";
         RightDeferred = "O2 right deferred", "The loss of a right was deferred while a TLB held a translation of the page.";
         DeferralEnded = "O2 deferral ended", "An event required that every TLB has lost a page whose flush was deferred.";
+        DeferralStored = "O2 ended by store", "The same, and the event was a store of a program to the page or a copy.";
+        DeferralWritten = "O2 ended by kernel write", "The same, and the kernel wrote to the page or a copy.";
+        DeferralReplaced = "O2 ended by truncation", "The same, and the page was truncated, or another took its place.";
+        DeferralMapped = "O2 ended by mapping", "The same, and another page was mapped at the address.";
+        DeferralReturned = "O2 ended by return", "The same, and a call that takes rights there returned.";
+        DeferralTaken = "O2 ended by allocation", "The same, and the frame was allocated.";
+        StaleHit = "O2 stale hit", "A program read a page that had moved by a translation whose loss was deferred.";
+        MovedAgain = "O2 moved again", "A page was mapped at its second copy while a TLB held where it was before the first.";
+        CopyTaken = "O2 copy allocated", "The frame of a copy was allocated while a TLB held where the page was before.";
         EntryReplaced = "O2 entry replaced", "A valid entry was stored where a walk had found another translation (arm64).";
         ReplacedReadOnly = "O2 replaced read-only", "Break-before-make was not needed: both entries read-only, equal contents (arm64).";
         ReplacedSize = "O2 resized in place", "Break-before-make was not needed: the same frames in another size (arm64 FEAT_BBM level 2).";

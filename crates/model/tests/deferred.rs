@@ -206,3 +206,74 @@ fn the_allocation_of_the_frame_ends_the_window_and_is_judged_by_o1() {
     });
     assert_eq!(found, [Rule::Reuse]);
 }
+
+#[test]
+fn windows_are_counted_by_the_event_that_ends_them() {
+    let ends = [
+        Antecedent::DeferralStored,
+        Antecedent::DeferralWritten,
+        Antecedent::DeferralMapped,
+        Antecedent::DeferralReplaced,
+        Antecedent::DeferralReturned,
+        Antecedent::DeferralTaken,
+    ];
+    let ended_by = |by: Antecedent, event: &dyn Fn(&mut Machine, &mut Oracle)| {
+        let found = migrated(|machine, oracle| {
+            machine.flush();
+            event(machine, oracle);
+            let counts = ends.map(|end| oracle.tally().of(end));
+            assert_eq!(counts, ends.map(|end| u64::from(end == by)), "{by:?}");
+            assert_eq!(oracle.tally().of(Antecedent::DeferralEnded), 1);
+        });
+        assert_eq!(found, []);
+    };
+    let [stored_by_program, written, mapped, replaced, returned, taken] = ends;
+    ended_by(stored_by_program, &|machine, oracle| machine.access(oracle, COPY, Access::Write, false));
+    ended_by(written, &|machine, oracle| oracle.written(machine, CPU0, FrameRange::new(COPY, COPY.add(1))));
+    ended_by(mapped, &|machine, oracle| {
+        machine.map(VA, OTHER_FRAME, Rights::READ);
+        stored(machine, oracle);
+    });
+    ended_by(replaced, &|machine, oracle| oracle.fact(machine, CPU1, Fact::PageReplaced { page: PAGE }));
+    ended_by(returned, &|machine, oracle| {
+        machine.reduced(oracle, CPU1, NONE);
+        machine.returned(oracle, CPU1);
+    });
+    ended_by(taken, &|machine, oracle| {
+        machine.freed(oracle, FRAME);
+        machine.reused(oracle, FRAME);
+    });
+}
+
+#[test]
+fn hits_on_what_a_moved_page_left_are_counted() {
+    let found = migrated(|machine, oracle| {
+        let counts = |oracle: &Oracle| {
+            [Antecedent::StaleHit, Antecedent::FrameDebt].map(|antecedent| oracle.tally().of(antecedent))
+        };
+        machine.access(oracle, COPY, Access::Read, true);
+        machine.access(oracle, FRAME, Access::Read, false);
+        machine.access(oracle, OTHER_FRAME, Access::Read, true);
+        assert_eq!(counts(oracle), [0, 0], "by the tables, by a walk, of another page");
+        machine.hit(oracle, Access::Read);
+        machine.hit(oracle, Access::Exec);
+        assert_eq!(counts(oracle), [2, 0]);
+        machine.freed(oracle, FRAME);
+        machine.hit(oracle, Access::Read);
+        assert_eq!(counts(oracle), [3, 1], "O1 counts what is read of a parked frame, moved or not");
+        machine.map(VA, FRAME, Rights::READ);
+        machine.hit(oracle, Access::Read);
+        assert_eq!(counts(oracle)[0], 3, "the tables give the frame again");
+    });
+    assert_eq!(found, []);
+    let reclaimed = broken(|machine, oracle| {
+        machine.fill(Rights::READ, CachedEntryState::Usable);
+        machine.map(VA, FRAME, NONE);
+        defer(machine, oracle, None);
+        machine.freed(oracle, FRAME);
+        machine.hit(oracle, Access::Read);
+        let counts = [Antecedent::StaleHit, Antecedent::FrameDebt].map(|antecedent| oracle.tally().of(antecedent));
+        assert_eq!(counts, [0, 1], "no page has moved");
+    });
+    assert_eq!(reclaimed, []);
+}

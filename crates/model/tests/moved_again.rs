@@ -68,11 +68,16 @@ fn moved_twice(second: Move, then: impl Fn(&mut Machine, &mut Oracle)) -> Vec<Ru
 #[test]
 fn a_page_may_move_again_before_the_first_flush() {
     let found = moved_twice(SECOND_MOVE, |machine, oracle| {
-        assert_eq!(oracle.tally().of(Antecedent::DeferralEnded), 0);
+        let counts = [Antecedent::DeferralEnded, Antecedent::MovedAgain].map(|what| oracle.tally().of(what));
+        assert_eq!(counts, [0, 1]);
         machine.hit(oracle, Access::Read);
         let third = Move { from: SECOND, to: Pfn::new(0x4444), ..SECOND_MOVE };
         moves(machine, oracle, third);
         machine.hit(oracle, Access::Read);
+        assert_eq!(oracle.tally().of(Antecedent::StaleHit), 2);
+        machine.flush();
+        store(machine, oracle, third.to, Rights::READ);
+        assert_eq!(oracle.tally().of(Antecedent::MovedAgain), 2, "not when the first frame is held no more");
     });
     assert_eq!(found, []);
 }

@@ -157,6 +157,7 @@ fn copy_taken(then: impl Fn(&mut Machine, &mut Oracle)) -> Vec<Rule> {
         oracle.entry_stored(machine, CPU0, slot(LAST), 1, 0);
         machine.freed(oracle, COPY);
         machine.reused(oracle, COPY);
+        assert_eq!(oracle.tally().of(Antecedent::CopyTaken), 1, "CPU 1 holds the old frame");
         then(machine, oracle);
     })
 }
@@ -174,6 +175,12 @@ fn the_copy_leaves_the_window_when_its_frame_is_allocated() {
         oracle.entry_stored(machine, CPU0, slot(LAST), 0, 1);
     });
     assert_eq!(mapped, [Rule::Rights], "another page at the address, although it has equal contents");
+    let unheld = after_move(|machine, oracle| {
+        machine.flush();
+        machine.reused(oracle, COPY);
+        assert_eq!(oracle.tally().of(Antecedent::CopyTaken), 0);
+    });
+    assert_eq!(unheld, []);
     let source = copy_taken(|machine, oracle| machine.access(oracle, FRAME, Access::Write, false));
     assert_eq!(source, [Rule::Rights], "the page itself is still in the window");
     let allocated = copy_taken(|machine, oracle| {

@@ -24,13 +24,23 @@
 
 use super::Oracle;
 use super::condemned::{Stale, StaleReason};
-use super::windows::{Window, WindowId};
+use super::windows::{Taken, Window, WindowId};
 use crate::tally::Antecedent;
 use crate::violation::{CpuStep, DeferralEnd, Reduction, Rule, ViolationKind};
 use crate::walk::{self, PathRights};
 use alloc::vec::Vec;
 use pagewright_types::judge::{CachedEntry, CachedEntryKind, CachedEntryState, LogicalPage, MemoryAccess, Witness};
-use pagewright_types::{Access, FrameRange, PAGE_SIZE, Pfn, PhysAddr, Rights, VirtAddr};
+use pagewright_types::{Access, FrameRange, PAGE_SIZE, PageRange, Pfn, PhysAddr, Rights, VirtAddr};
+
+/// What the tables map in the range of a window.
+enum MappedPage {
+    /// Nothing, the frame of the window, or its copy with equal contents.
+    Expected,
+    /// A copy that a later move has made, with equal contents.
+    LaterCopy,
+    /// Another page, or a copy that differs.
+    Other,
+}
 
 impl Oracle {
     /// Opens a window, and judges that no CPU can store through what it excuses.
@@ -98,7 +108,7 @@ impl Oracle {
         let ended: Vec<Window> = ids.into_iter().filter_map(|id| self.windows.close(id)).collect();
         for window in ended {
             if window.page.is_some() {
-                self.tally.note(Antecedent::DeferralEnded);
+                ended_by(&end).into_iter().for_each(|by| self.note_ended(by));
             }
             let mut held = Vec::new();
             witness.cached_in(window.range, &mut |cached| held.push(cached));
@@ -116,12 +126,27 @@ impl Oracle {
         }
     }
 
+    fn note_ended(&mut self, by: Antecedent) {
+        self.tally.note(Antecedent::DeferralEnded);
+        self.tally.note(by);
+    }
+
     #[cold]
     pub(super) fn deferred_access(&mut self, witness: &dyn Witness, made: MemoryAccess) {
         let frame = Pfn::containing(made.at);
+        if !self.windows.has_frame(frame) {
+            return;
+        }
         if made.access == Access::Write {
             let stored = self.windows.of_frames(FrameRange::new(frame, frame.add(1)));
             self.end_windows(witness, DeferralEnd::Stored(made), stored);
+        } else if made.cached {
+            let page = PageRange::page(made.va).start();
+            if self.windows.excuse_moved(made.root, page, frame)
+                && !self.tables_allow(witness, made.root, page, frame, made.access.needs())
+            {
+                self.tally.note(Antecedent::StaleHit);
+            }
         }
     }
 
@@ -145,8 +170,13 @@ impl Oracle {
     fn judge_mapped(&mut self, witness: &dyn Witness, id: WindowId) {
         let Some(window) = self.windows.get(id) else { return };
         self.windows.set_entries(id, self.entries_read(witness, &window));
-        if self.is_remapped(witness, id, &window) {
-            self.end_windows(witness, DeferralEnd::Mapped, [id]);
+        match self.mapped_page(witness, id, &window) {
+            MappedPage::Expected => {}
+            MappedPage::LaterCopy if window.page.is_some() && self.is_held(witness, &window) => {
+                self.tally.note(Antecedent::MovedAgain);
+            }
+            MappedPage::LaterCopy => {}
+            MappedPage::Other => self.end_windows(witness, DeferralEnd::Mapped, [id]),
         }
     }
 
@@ -160,14 +190,30 @@ impl Oracle {
         entries
     }
 
-    /// Whether the tables map a frame in the range that does not hold the page with equal contents.
-    fn is_remapped(&self, witness: &dyn Witness, id: WindowId, window: &Window) -> bool {
-        window.range.iter().any(|page| {
+    fn mapped_page(&self, witness: &dyn Witness, id: WindowId, window: &Window) -> MappedPage {
+        let mut mapped = MappedPage::Expected;
+        for page in window.range.iter() {
             let leaf = walk::lookup(self.format(), window.root, page, &|at| witness.stored(at));
-            let Some(frame) = leaf.map(|leaf| leaf.frame_at(page)) else { return false };
+            let Some(frame) = leaf.map(|leaf| leaf.frame_at(page)) else { continue };
             let old = window.frame_of(window.frame, page);
-            frame != old && !(self.windows.holds(id, page, frame) && same_contents(witness, PAGE_SIZE, old, frame))
-        })
+            if frame == old {
+                continue;
+            }
+            if !self.windows.holds(id, page, frame) || !same_contents(witness, PAGE_SIZE, old, frame) {
+                return MappedPage::Other;
+            }
+            if window.copy.is_none_or(|copy| window.frame_of(copy, page) != frame) {
+                mapped = MappedPage::LaterCopy;
+            }
+        }
+        mapped
+    }
+
+    /// Whether a TLB has the translation that the window lets it keep.
+    fn is_held(&self, witness: &dyn Witness, window: &Window) -> bool {
+        let mut held = false;
+        witness.cached_in(window.range, &mut |cached| held = held || self.keeps(witness, window, &cached));
+        held
     }
 
     /// The call of `returned` is about to return, and took `reduction`.
@@ -191,10 +237,28 @@ impl Oracle {
     }
 
     /// The frames were allocated; O1 has judged them.
-    pub(super) fn deferred_taken(&mut self, frames: FrameRange) {
-        for _ in self.windows.take(frames).iter().filter(|window| window.page.is_some()) {
-            self.tally.note(Antecedent::DeferralEnded);
+    pub(super) fn deferred_taken(&mut self, witness: &dyn Witness, frames: FrameRange) {
+        let Taken { over, left } = self.windows.take(frames);
+        for _ in over.iter().filter(|window| window.page.is_some()) {
+            self.note_ended(Antecedent::DeferralTaken);
         }
+        for window in left.iter().filter(|window| window.page.is_some()) {
+            if self.is_held(witness, window) {
+                self.tally.note(Antecedent::CopyTaken);
+            }
+        }
+    }
+}
+
+/// The count of windows that `end` ends; `None` if the window did not open.
+fn ended_by(end: &DeferralEnd) -> Option<Antecedent> {
+    match end {
+        DeferralEnd::Opened => None,
+        DeferralEnd::Stored(_) => Some(Antecedent::DeferralStored),
+        DeferralEnd::Written => Some(Antecedent::DeferralWritten),
+        DeferralEnd::Mapped => Some(Antecedent::DeferralMapped),
+        DeferralEnd::Replaced => Some(Antecedent::DeferralReplaced),
+        DeferralEnd::Returned(_) => Some(Antecedent::DeferralReturned),
     }
 }
 

@@ -282,7 +282,7 @@ impl Judge for Oracle {
             Fact::FrameReused { pfn, order } => {
                 let frames = FrameRange::new(pfn, pfn.add(order.frames()));
                 self.frame_reused(witness, by, pfn, order);
-                self.deferred_taken(frames);
+                self.deferred_taken(witness, frames);
             }
             Fact::RightReduced { root, range, left } => {
                 self.right_reduced(witness, Reduction { root, range, left, by });

@@ -114,6 +114,14 @@ impl<K: Copy + Eq + Hash, V: Copy + Ord> Index<K, V> {
     }
 }
 
+/// The windows that the allocation of frames concerns.
+pub(super) struct Taken {
+    /// Windows of which the frame was taken.
+    pub(super) over: Vec<Window>,
+    /// Open windows of which the copy was taken.
+    pub(super) left: Vec<Window>,
+}
+
 /// The open windows.
 #[derive(Default)]
 pub(super) struct Windows {
@@ -256,8 +264,8 @@ impl Windows {
     }
 
     /// Frames are allocated: windows end whose frame is among them, and others lose their copy.
-    pub(super) fn take(&mut self, frames: FrameRange) -> Vec<Window> {
-        let mut over = Vec::new();
+    pub(super) fn take(&mut self, frames: FrameRange) -> Taken {
+        let (mut over, mut left) = (Vec::new(), Vec::new());
         for id in self.pages_with(frames) {
             let page = &self.pages[&id];
             let firsts = page.firsts.iter().copied().filter(|first| block(*first, page.pages).overlaps(frames));
@@ -269,11 +277,12 @@ impl Windows {
                     over.push(id);
                 } else if window.copy.is_some_and(|copy| window.block(copy).overlaps(frames)) {
                     window.copy = None;
+                    left.push(*window);
                 }
             }
         }
         over.sort_unstable();
-        over.into_iter().filter_map(|id| self.close(id)).collect()
+        Taken { over: over.into_iter().filter_map(|id| self.close(id)).collect(), left }
     }
 
     /// The pages that one of `frames` holds.
@@ -291,6 +300,16 @@ impl Windows {
     /// Whether a window lets TLBs keep `rights` to `frame` at `page`.
     pub(super) fn excuse(&self, root: Pfn, page: VirtAddr, frame: Pfn, rights: Rights) -> bool {
         !rights.contains(Rights::WRITE) && self.excusing(root, page, frame).next().is_some()
+    }
+
+    /// Whether a page has moved whose translation to `frame` at `page` a window lets TLBs keep.
+    pub(super) fn excuse_moved(&self, root: Pfn, page: VirtAddr, frame: Pfn) -> bool {
+        self.excusing(root, page, frame).any(|window| window.copy.is_some())
+    }
+
+    /// Whether `frame` holds a page with open windows.
+    pub(super) fn has_frame(&self, frame: Pfn) -> bool {
+        self.by_frame.0.contains_key(&frame)
     }
 
     fn excusing(&self, root: Pfn, page: VirtAddr, frame: Pfn) -> impl Iterator<Item = &Window> {
