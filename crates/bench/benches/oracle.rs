@@ -3,7 +3,9 @@
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use pagewright_model::spec::{CallResult, MappingFlags, MemoryCall, MmapObject, MmapPlacement, RangeCall, Spec};
 use pagewright_model::{CpuStep, Oracle};
-use pagewright_types::judge::{CachedEntry, CachedEntryKind, CachedEntryState, Fact, Judge, MemoryAccess, Witness};
+use pagewright_types::judge::{
+    CachedEntry, CachedEntryKind, CachedEntryState, Fact, Judge, LogicalPage, MemoryAccess, Witness,
+};
 use pagewright_types::{
     Access, CpuId, IsaKind, Level, Order, PageRange, Pfn, PhysAddr, Rights, SpaceId, Tag, VirtAddr,
 };
@@ -99,6 +101,73 @@ fn facts(criterion: &mut Criterion) {
     group.finish();
 }
 
+/// Empty TLBs, and x86-64 page tables that map the copies of moved pages.
+struct Moved(Vec<u64>);
+
+impl Moved {
+    /// The first table of the last level; those above it are in frames 1 to 3.
+    const FIRST: u64 = 4;
+    /// The first frame of the pages before they moved, and of their copies.
+    const FRAMES: (u32, u32) = (0x10_0000, 0x20_0000);
+    /// A table that no window needs.
+    const ELSEWHERE: PhysAddr = PhysAddr::new(63 << 12);
+
+    fn slot(page: u64) -> PhysAddr {
+        PhysAddr::new((Self::FIRST << 12) + page * 8)
+    }
+
+    /// Maps `pages` pages; each has moved, and its old translation may stay in TLBs.
+    fn pages(pages: u64) -> (Self, Oracle) {
+        let mut moved = Self(vec![0; 64 * 512]);
+        let tables = pages.div_ceil(512);
+        let pointers = [(1, 0, 2), (2, 0, 3)].into_iter().chain((0..tables).map(|n| (3, n, Self::FIRST + n)));
+        pointers.for_each(|(table, index, to)| moved.0[(table * 512 + index) as usize] = to << 12 | 0x67);
+        let mut oracle = Oracle::new(IsaKind::X86_64);
+        for page in 0..pages {
+            let frames = (Pfn::new(Self::FRAMES.0 + page as u32), Pfn::new(Self::FRAMES.1 + page as u32));
+            moved.0[(Self::slot(page).raw() / 8) as usize] = frames.1.base().raw() | 0x25;
+            let declared = Fact::RightDeferred {
+                root: ROOT,
+                range: PageRange::page(VirtAddr::from_page_index(page)),
+                frame: frames.0,
+                copy: Some(frames.1),
+                page: LogicalPage::Anon { id: page },
+            };
+            oracle.fact(&moved, CpuId::new(0), declared);
+        }
+        (moved, oracle)
+    }
+}
+
+impl Witness for Moved {
+    fn cached(&self, _: &mut dyn FnMut(CachedEntry)) {}
+
+    fn word(&self, at: PhysAddr) -> u64 {
+        self.0.get((at.raw() / 8) as usize).copied().unwrap_or(0)
+    }
+}
+
+/// With windows of deferred rights: stores to entries, and accesses of other pages and of old ones.
+fn windows(criterion: &mut Criterion) {
+    for pages in [1, 512, 10_000] {
+        let mut group = criterion.benchmark_group(format!("{pages} deferred"));
+        group.sample_size(10);
+        let (moved, mut oracle) = Moved::pages(pages);
+        for (name, at) in [("store elsewhere", Moved::ELSEWHERE), ("store to its entry", Moved::slot(0))] {
+            group.bench_function(name, |bencher| {
+                bencher.iter(|| oracle.entry_stored(&moved, CpuId::new(0), black_box(at), 0, 1));
+            });
+        }
+        let read = MemoryAccess { access: Access::Read, ..made(0, true) };
+        let stale = MemoryAccess { at: Pfn::new(Moved::FRAMES.0).base(), ..read };
+        for (name, made) in [("store by a program", made(0, true)), ("load", read), ("load of an old frame", stale)] {
+            group.bench_function(name, |bencher| bencher.iter(|| oracle.access(&moved, black_box(made))));
+        }
+        assert_eq!(oracle.found(), 0);
+        group.finish();
+    }
+}
+
 fn memory(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("reference memory");
     let space = SpaceId::new(1);
@@ -145,5 +214,5 @@ fn memory(criterion: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, accesses, facts, memory);
+criterion_group!(benches, accesses, facts, windows, memory);
 criterion_main!(benches);
