@@ -5,10 +5,11 @@
 //! Key type: `Buddy`, one for each zone, inside the zone's lock.
 //!
 //! A free block is *settled*, or *parked*: a parked block carries the key of a debt that must be
-//! settled before the frames are used. The two are on different lists and never coalesce. So no
-//! settled frame waits for a flush, and neither kind hides the other. The allocator takes settled
-//! blocks first, and flushes that happen anyway have time to pay the debts. Once the ledger's floor
-//! covers a key, the block is moved to the settled lists and coalesces there.
+//! settled before the frames are used. The two are on different lists, and free blocks coalesce
+//! only if they owe the same debt. So no settled frame waits for a flush, neither kind hides the
+//! other, and no CPU is flushed for a debt that it does not owe. The allocator takes settled blocks
+//! first, and flushes that happen anyway have time to pay the debts. Once the ledger's floor covers
+//! a key, the block is moved to the settled lists and coalesces there.
 //!
 //! Each free block remembers when it was freed, by a clock that counts freed frames. After as many
 //! freed frames as fit the last-level cache, the lines of the block have left the cache, and
@@ -17,14 +18,16 @@
 //!
 //! Invariants:
 //! - INV-FRAME-BUDDY: free blocks are disjoint and naturally aligned, lie in one zone, and no two
-//!   settled or two parked blocks are buddies of one order below the largest.
+//!   that owe the same debt, or none, are buddies of one order below the largest.
 //! - INV-FRAME-KEY: the key under which a block is handed out is at least the key under which any
 //!   of its frames was freed, unless the floor covers that key.
 //! - INV-FRAME-PARKED: only frames that were freed with a key are parked, and only the floor or an
 //!   allocation ends it.
+//! - INV-FRAME-ONE-KEY: all frames of a free block were freed with the key that the block carries,
+//!   or owe nothing.
 //!
-//! Not guaranteed: that only the frames that owe a debt carry its key. Coalescing of parked blocks
-//! applies the youngest key to all of their frames, as a merged key, which every CPU owes.
+//! Not guaranteed: that a block is parked under the key of one debt. The frames of a folio may owe
+//! several, and then bring a merged key.
 
 use crate::clear::Residency;
 use crate::list::FrameList;
@@ -153,7 +156,7 @@ impl Buddy {
         1 << splits
     }
 
-    /// Frees a block and coalesces it with its buddies of the same kind.
+    /// Frees a block and coalesces it with its buddies that owe the same debt, or none as it.
     ///
     /// Returns whether the block is parked.
     pub(crate) fn put(&mut self, memmap: &Memmap, pfn: Pfn, order: Order, key: DebtKey) -> bool {
@@ -211,13 +214,12 @@ impl Buddy {
 
     fn coalesce(&mut self, memmap: &Memmap, pfn: Pfn, order: Order, (key, stamp): (DebtKey, u32)) {
         let freed = order;
-        let kind = FreeKind::of(key);
-        let (mut pfn, mut order, mut key, mut stamp) = (pfn, order, key, stamp);
+        let (mut pfn, mut order, mut stamp) = (pfn, order, stamp);
         while order < Order::PUD {
             let buddy = Pfn::new(pfn.raw() ^ order.frames());
             let wanted = FrameKind::block(FrameState::Free, order, self.zone);
             let Some(record) = memmap.get(buddy).filter(|record| record.kind() == wanted) else { break };
-            if plant!(ParkedMerges; false, FreeKind::of(record.debt()) != kind) {
+            if plant!(ParkedMerges; false, record.debt() != key) {
                 break;
             }
             // A block of which a quarter or less was just freed keeps the age of the rest. The
@@ -229,7 +231,6 @@ impl Buddy {
             record.set_kind(FrameKind::INTERIOR);
             memmap.at(pfn).set_kind(FrameKind::INTERIOR);
             pfn = pfn.min(buddy);
-            key = key.merge(record.debt());
             order = Order::new(order.raw() + 1);
             if order.raw() == freed.raw() + 1 {
                 memmap.at(pfn).set_own_stamp(stamp, order);

@@ -13,6 +13,7 @@ mod lines;
 mod lru;
 mod mapcount;
 mod measure;
+mod parked;
 mod support;
 mod table_page;
 mod threads;

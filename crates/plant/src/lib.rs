@@ -194,7 +194,7 @@ pagewright_types::named_table! {
         OwnClockAsked = "own-clock-asked", "An operation on arm64 asks its own CPU's clock whether another CPU's TLBIs are complete.";
         BlockDeferralPlaced = "block-deferral-placed", "The deferred flush of a block is recorded in its table alone, which an operation that finds no table below does not meet.";
         UnplacedNotTakenAlong = "unplaced-not-taken-along", "A batch depends on entries of a space and ignores what was deferred there without a place.";
-        ParkedMerges = "parked-merges", "A settled free block coalesces with a parked one, so its frames owe a debt that they never had.";
+        ParkedMerges = "parked-merges", "A free block coalesces with one that owes another debt, or none, under the key of the one freed last.";
         OtherBatchMissed = "other-batch-missed", "An operation that needs a page, or the LRU lists, leaves the pages in the batches of other CPUs.";
         ReserveNotKept = "reserve-not-kept", "Callers that may wait take the last settled frames, and callers that may not wait find only parked ones.";
         ParkedNotSettled = "parked-not-settled", "A block whose halves are a settled and a parked one is refused, although a flush would make it whole.";

@@ -103,9 +103,9 @@ impl DebtKey {
     pub const NONE: Self = Self(0);
     const MERGED: u64 = 1 << 63;
 
-    /// The key of a block formed from two parked frames.
+    /// The key of frames that owe two debts.
     ///
-    /// It has the later epoch of the two and covers every debt up to that epoch.
+    /// Of two different keys, it has the later epoch and covers every debt up to that epoch.
     #[inline]
     pub const fn merge(self, other: Self) -> Self {
         if self.0 == other.0 || other.0 == 0 {
