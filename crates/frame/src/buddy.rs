@@ -55,12 +55,17 @@ impl FreeKind {
     }
 }
 
+/// The most blocks that are parked under one hold of the lock (INV-FRAME-HOLD).
+pub(crate) const BLOCKS_PER_HOLD: usize = 64;
+
 /// The free blocks of a zone.
 pub(crate) struct Buddy {
     settled: [FrameList; Order::COUNT],
     parked: [FrameList; Order::COUNT],
     /// The floor to which the parked blocks were compared last; no block owes a debt up to it.
     floor: DebtFloor,
+    /// The most blocks that one hold of the lock has parked.
+    longest_hold: usize,
     zone: ZoneId,
     /// Frames freed so far; wraps around.
     ///
@@ -74,6 +79,7 @@ impl Buddy {
             settled: [FrameList::EMPTY; Order::COUNT],
             parked: [FrameList::EMPTY; Order::COUNT],
             floor: DebtFloor::NONE,
+            longest_hold: 0,
             zone,
             clock: NEVER,
         }
@@ -189,6 +195,16 @@ impl Buddy {
             }
         }
         frames
+    }
+
+    /// Notes that the present hold of the lock has parked `blocks` blocks.
+    pub(crate) fn note_hold(&mut self, blocks: usize) {
+        self.longest_hold = self.longest_hold.max(blocks);
+    }
+
+    /// The most blocks that one hold of the lock has parked.
+    pub(crate) const fn longest_hold(&self) -> usize {
+        self.longest_hold
     }
 
     /// What is known about the cache lines of a block that was just taken.

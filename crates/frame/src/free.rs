@@ -11,6 +11,7 @@
 //! what must be flushed first, and `tlb` settles it in the allocation.
 
 use crate::block::{Block, UnsettledBlock};
+use crate::buddy::BLOCKS_PER_HOLD;
 use crate::frames::Frames;
 use crate::record::FrameState;
 use pagewright_sync::Platform;
@@ -49,8 +50,10 @@ impl<P: Platform> Frames<P> {
         self.counters.add(cpu, Counter::PgFree, u64::from(kind.order().frames()));
     }
 
-    /// Frees many blocks that owe only the debts recorded in their records (`free_unref_folios`).
-    pub(crate) fn free_many(&self, blocks: &[Pfn]) {
+    /// Frees many blocks that owe `key` and the debts in their records (`free_unref_folios`).
+    ///
+    /// Those that owe anything are parked in runs, each under one hold of their zone's lock.
+    pub(crate) fn free_many(&self, blocks: &[Pfn], key: DebtKey) {
         let cpu = self.machine.cpu();
         let mut frames = 0;
         for pfn in blocks {
@@ -62,7 +65,8 @@ impl<P: Platform> Frames<P> {
         let mut left = blocks;
         while let Some(first) = left.first() {
             let zone = &self.zones[self.memmap.at(*first).kind().zone().index()];
-            left = &left[zone.put_many(&self.memmap, cpu, left)..];
+            let some = &left[..left.len().min(BLOCKS_PER_HOLD)];
+            left = &left[zone.put_many(&self.memmap, cpu, some, key)..];
         }
         self.counters.add(cpu, Counter::PgFree, frames);
     }

@@ -13,7 +13,7 @@ use crate::memmap::Memmap;
 use crate::record::FrameState;
 use core::sync::atomic::Ordering;
 use pagewright_sync::{Backend, LineRef, LineUse, Platform, bomb};
-use pagewright_types::Pfn;
+use pagewright_types::{DebtKey, Pfn};
 
 /// The number of folios that leave their LRU lists under one lock (`PAGEVEC_SIZE`).
 const AT_ONCE: usize = 31;
@@ -84,6 +84,13 @@ impl ReleaseList {
     /// The frames owe the debts that [`Folio::add_debt`] recorded. Takes locks of ranks `LruRank`,
     /// `PerCpuPagesRank` and `ZoneRank`.
     pub fn free<P: Platform>(&mut self, frames: &Frames<P>) {
+        self.free_with_debt(frames, DebtKey::NONE);
+    }
+
+    /// As [`free`](Self::free), and parks the frames under a debt.
+    ///
+    /// It takes the lock of a zone once for 31 folios.
+    pub fn free_with_debt<P: Platform>(&mut self, frames: &Frames<P>, key: DebtKey) {
         while !self.is_empty() {
             let mut some = [Pfn::new(0); AT_ONCE];
             let mut count = 0;
@@ -98,7 +105,7 @@ impl ReleaseList {
             for head in heads {
                 frames.memmap.transition(*head, FrameState::Folio, FrameState::Allocated);
             }
-            frames.free_many(heads);
+            frames.free_many(heads, key);
         }
     }
 

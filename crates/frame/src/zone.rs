@@ -15,6 +15,7 @@
 //! - INV-FRAME-RESERVE: a caller that may wait takes a settled block only while more settled frames
 //!   are left than the `min` watermark, or if no block is parked. So callers that may not wait find
 //!   settled frames.
+//! - INV-FRAME-HOLD: one hold of the zone's lock parks at most 64 blocks.
 //!
 //! Not guaranteed: that `free` and `parked` agree with the lists when they are read without the
 //! lock.
@@ -23,7 +24,7 @@ mod view;
 
 pub use view::ZoneView;
 
-use crate::buddy::{Buddy, FreeKind};
+use crate::buddy::{BLOCKS_PER_HOLD, Buddy, FreeKind};
 use crate::clear::Residency;
 use crate::memmap::Memmap;
 use crate::pcp::{self, Pcp, PcpLimits};
@@ -310,7 +311,7 @@ impl<L: Backend> Zone<L> {
     pub(crate) fn put(&self, memmap: &Memmap, cpu: CpuId, pfn: Pfn, kind: FrameKind, key: DebtKey) {
         let order = kind.order();
         if key != DebtKey::NONE || !pcp::keeps(order) {
-            self.put_buddy(memmap, &mut self.buddy.lock(), pfn, order, key);
+            self.put_buddy(memmap, [(pfn, order, key)]);
             return;
         }
         let mut pcp = self.pcp.get(cpu).lock();
@@ -323,35 +324,54 @@ impl<L: Backend> Zone<L> {
     ///
     /// Returns their number.
     ///
-    /// Takes the lock of the CPU's list once (`free_unref_folios`). All blocks are in the state
-    /// `Allocated`. Each owes the debt in its record.
-    pub(crate) fn put_many(&self, memmap: &Memmap, cpu: CpuId, blocks: &[Pfn]) -> usize {
+    /// Takes the lock of the CPU's list once (`free_unref_folios`), and that of the zone once for
+    /// those that pass through no such list. All blocks are in the state `Allocated`, and are at
+    /// most [`BLOCKS_PER_HOLD`]. Each owes `key` and the debt in its record.
+    pub(crate) fn put_many(&self, memmap: &Memmap, cpu: CpuId, blocks: &[Pfn], key: DebtKey) -> usize {
+        debug_assert!(blocks.len() <= BLOCKS_PER_HOLD, "INV-FRAME-HOLD: {} blocks are freed at once", blocks.len());
+        let owed = |pfn: Pfn| memmap.at(plant!(BulkDebtLost; blocks[0], pfn)).debt().merge(key);
         let id = memmap.at(blocks[0]).kind().zone();
+        // One bit for each block that goes to the buddy lists.
+        let (mut others, mut count) = (0_u64, 0);
         let mut pcp = self.pcp.get(cpu).lock();
-        let mut count = 0;
         for pfn in blocks {
-            let owing = plant!(BulkDebtLost; blocks[0], *pfn);
-            let (kind, key) = (memmap.at(*pfn).kind(), memmap.at(owing).debt());
-            let order = kind.order();
+            let kind = memmap.at(*pfn).kind();
             if kind.zone() != id {
                 break;
             }
-            if key != DebtKey::NONE || !pcp::keeps(order) {
-                self.put_buddy(memmap, &mut self.buddy.lock(), *pfn, order, key);
+            let order = kind.order();
+            if owed(*pfn) != DebtKey::NONE || !pcp::keeps(order) {
+                others |= 1 << count;
             } else if pcp.put(memmap, *pfn, kind, Residency::Hot, self.limits) {
                 self.drain_list(memmap, &mut pcp, order, self.limits.batch(order));
             }
             count += 1;
         }
+        drop(pcp);
+        if others != 0 {
+            let others = blocks.iter().enumerate().filter(|(index, _)| others >> index & 1 != 0);
+            self.put_buddy(memmap, others.map(|(_, pfn)| (*pfn, memmap.at(*pfn).kind().order(), owed(*pfn))));
+        }
         count
     }
 
-    fn put_buddy(&self, memmap: &Memmap, buddy: &mut Buddy, pfn: Pfn, order: Order, key: DebtKey) {
-        L::line(LineRef::Record(pfn), "free block", LineUse::Store);
-        if buddy.put(memmap, pfn, order, key) {
-            self.add_parked(order.frames());
+    /// Puts blocks on the buddy lists, each with its order and key, under one hold of the lock.
+    fn put_buddy(&self, memmap: &Memmap, blocks: impl IntoIterator<Item = (Pfn, Order, DebtKey)>) {
+        let mut buddy = self.buddy.lock();
+        let (mut count, mut free, mut parked) = (0, 0, 0);
+        for (pfn, order, key) in blocks {
+            L::line(LineRef::Record(pfn), "free block", LineUse::Store);
+            if buddy.put(memmap, pfn, order, key) {
+                parked += order.frames();
+            }
+            free += order.frames();
+            count += 1;
         }
-        self.add_free(order.frames());
+        if parked > 0 {
+            buddy.note_hold(count);
+            self.add_parked(parked);
+        }
+        self.add_free(free);
     }
 
     /// Moves the oldest blocks of a per-CPU list to the buddy lists (Linux's `free_pcppages_bulk`).

@@ -1,8 +1,12 @@
 //! Many parked frames: how they are freed, how they become free again, and what they count for.
 
 use crate::support::{self, Host, NODE0, one_node, take};
-use pagewright_frame::{FrameRequest, UnsettledBlock};
-use pagewright_types::{DebtKey, Order, Pfn};
+use pagewright_frame::{FrameAllocator, FrameRequest, ReleaseList, UnsettledBlock};
+use pagewright_types::{DebtFloor, DebtKey, Order, Pfn};
+
+fn longest_hold(frames: &FrameAllocator<Host>) -> usize {
+    frames.zones().map(|zone| zone.longest_hold()).max().expect("a zone")
+}
 
 /// The block, whose key the caller takes over.
 fn into_raw(unsettled: UnsettledBlock) -> Pfn {
@@ -29,6 +33,28 @@ fn parked_frames_coalesce_if_their_keys_are_equal() {
             key
         });
         assert_eq!(found, keys, "each half has the key with which it was freed");
+    }
+}
+
+/// INV-FRAME-HOLD, INV-FRAME-KEY: a list of folios is parked in runs.
+#[test]
+fn many_folios_are_parked_under_one_hold() {
+    let frames = one_node(&Host::new(1), 0, 256);
+    let mut release = ReleaseList::new();
+    for number in 0..62 {
+        let reference = frames.new_folio(take(&frames, number % 2));
+        if number % 4 == 0 {
+            frames.folio_of(&reference).add_debt(DebtKey::new(5));
+        }
+        release.put_last(&frames, reference).expect("the last reference");
+    }
+    release.free_with_debt(&frames, DebtKey::new(7));
+    assert_eq!((frames.parked(), longest_hold(&frames)), (93, 31));
+    assert_eq!(frames.available(), 256);
+    // Those that owe two debts are paid with the later one.
+    for (floor, parked) in [(6, 93), (7, 0)] {
+        frames.unpark(DebtFloor::new(floor));
+        assert_eq!(frames.parked(), parked);
     }
 }
 

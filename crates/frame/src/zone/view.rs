@@ -46,6 +46,13 @@ impl<L: Backend> ZoneView<'_, L> {
         self.0.parked()
     }
 
+    /// The most blocks that one hold of the zone's lock has parked.
+    ///
+    /// Takes the `ZoneRank` lock.
+    pub fn longest_hold(&self) -> usize {
+        self.0.buddy.lock().longest_hold()
+    }
+
     /// The number of free blocks of one order on the buddy lists (`/proc/buddyinfo`).
     ///
     /// Takes the `ZoneRank` lock.
