@@ -6,9 +6,11 @@
 //! ```text
 //! alloc(FrameRequest) ─▶ permitted? ─▶ for each watermark (low, min[, none]):
 //!                                        for each zone of a permitted node, nearest first, above the watermark:
-//!                                          per-CPU list, then buddy lists ─▶ UnsettledBlock ─ settle ─▶ Block
+//!                                          per-CPU list, then settled blocks ─▶ UnsettledBlock ─ settle ─▶ Block
+//!                                          none left to take ─▶ unpark 64 blocks that the floor covers, again
+//!                                          the floor covers none ─▶ a parked block, if the caller may wait
 //!   nothing above low ─▶ the permitted nodes want background reclaim
-//!   nothing found ─▶ unpark what the floor covers, drain the per-CPU lists, once more
+//!   nothing found ─▶ drain the per-CPU lists, once more
 //! ```
 //!
 //! INV-FRAME-NODES: a block comes from a node that the request permits.
@@ -39,7 +41,8 @@ use crate::frames::{Frames, FramesError};
 use crate::layout::MemoryLayout;
 use crate::node_event::NodeEvent;
 use crate::watermark::Urgency;
-use crate::zone::{WatermarkLevel, ZoneBlock, ZoneRequest};
+use crate::zone::{WatermarkLevel, Zone, ZoneBlock, ZoneRequest};
+use core::cell::LazyCell;
 use core::ops::Deref;
 use pagewright_plant::plant;
 use pagewright_sync::Platform;
@@ -128,9 +131,9 @@ impl<P: Platform> FrameAllocator<P> {
 
     /// Allocates a block of frames (`alloc_pages`).
     ///
-    /// Before it fails, it makes parked blocks settled that `floor` covers, and drains the per-CPU
-    /// lists once. Takes locks of ranks `PerCpuPagesRank` and `ZoneRank`, and calls `floor` without
-    /// them.
+    /// Before it takes a parked block, it makes parked blocks settled that `floor` covers. Before
+    /// it fails, it drains the per-CPU lists once. Takes locks of ranks `PerCpuPagesRank` and
+    /// `ZoneRank`, and calls `floor` without them, only if blocks are parked.
     ///
     /// # Errors
     /// [`NoFrames`], with the request and the reason.
@@ -142,8 +145,10 @@ impl<P: Platform> FrameAllocator<P> {
             return Err(NoFrames { request, cause: NoFramesCause::NotPermitted });
         }
         let cpu = self.machine.cpu();
+        let floor = LazyCell::new(floor);
+        let floor = || *floor;
         for mark in WatermarkLevel::of(request.urgency) {
-            if let Some(unsettled) = self.take_above(*mark, cpu, request) {
+            if let Some(unsettled) = self.take_above(*mark, cpu, request, &floor) {
                 self.counters.add(cpu, Counter::PgAlloc, u64::from(request.order.frames()));
                 return Ok(unsettled);
             }
@@ -151,15 +156,20 @@ impl<P: Platform> FrameAllocator<P> {
                 self.want_reclaim_of(request.permitted);
             }
         }
-        self.alloc_drained(cpu, request, floor())
+        self.alloc_drained(cpu, request, &floor)
     }
 
-    /// Unparks what is paid, drains the per-CPU lists and tries once more, as Linux's slow path.
+    /// Drains the per-CPU lists and tries once more, as Linux's slow path.
     #[cold]
-    fn alloc_drained(&self, cpu: CpuId, request: FrameRequest, floor: DebtFloor) -> Result<UnsettledBlock, NoFrames> {
-        self.unpark(floor);
+    fn alloc_drained(
+        &self,
+        cpu: CpuId,
+        request: FrameRequest,
+        floor: &dyn Fn() -> DebtFloor,
+    ) -> Result<UnsettledBlock, NoFrames> {
         self.drain();
-        match WatermarkLevel::of(request.urgency).last().and_then(|mark| self.take_above(*mark, cpu, request)) {
+        let mark = WatermarkLevel::of(request.urgency).last();
+        match mark.and_then(|mark| self.take_above(*mark, cpu, request, floor)) {
             Some(unsettled) => {
                 self.counters.add(cpu, Counter::PgAlloc, u64::from(request.order.frames()));
                 Ok(unsettled)
@@ -173,18 +183,23 @@ impl<P: Platform> FrameAllocator<P> {
 
     /// Makes parked blocks settled whose debts are paid, so that they coalesce with their buddies.
     ///
-    /// Takes locks of rank `ZoneRank`.
+    /// Returns the number of their frames. Takes locks of rank `ZoneRank`, each for at most 64
+    /// blocks at a time.
     #[cold]
-    pub fn unpark(&self, floor: DebtFloor) {
-        plant!(FloorNotPassedDown => return);
-        for zone in &self.zones {
-            zone.unpark(&self.memmap, floor);
-        }
+    pub fn unpark(&self, floor: DebtFloor) -> u64 {
+        let some_of = |zone: &Zone<P::Locks>| Some(zone.unpark(&self.memmap, floor)).filter(|frames| *frames > 0);
+        self.zones.iter().flat_map(|zone| core::iter::from_fn(move || some_of(zone))).map(u64::from).sum()
     }
 
     /// Takes a block from the nearest zone that has one above the watermark.
     #[inline]
-    fn take_above(&self, mark: WatermarkLevel, cpu: CpuId, request: FrameRequest) -> Option<UnsettledBlock> {
+    fn take_above(
+        &self,
+        mark: WatermarkLevel,
+        cpu: CpuId,
+        request: FrameRequest,
+        floor: &dyn Fn() -> DebtFloor,
+    ) -> Option<UnsettledBlock> {
         let cold_after = self.clear_selector.cache_frames();
         let zone_request = ZoneRequest { order: request.order, settled_only: request.settled_only, cold_after };
         let permitted = plant!(BindFallsBack; NodeMask::ALL, request.permitted);
@@ -196,9 +211,20 @@ impl<P: Platform> FrameAllocator<P> {
                 continue;
             }
             let preferred = *preferred.get_or_insert(zone.node);
-            if zone.above(mark, request.order)
-                && let Some(ZoneBlock { pfn, key, residency }) = zone.take(&self.memmap, cpu, zone_request)
-            {
+            let found = loop {
+                if zone.above(mark, request.order)
+                    && let Some(block) = zone.take(&self.memmap, cpu, zone_request)
+                {
+                    break Some(block);
+                }
+                if zone.parked() == 0 {
+                    break None;
+                }
+                if zone.unpark(&self.memmap, floor()) == 0 {
+                    break self.take_parked(zone, mark, zone_request);
+                }
+            };
+            if let Some(ZoneBlock { pfn, key, residency }) = found {
                 let local = self.node_of_cpu(cpu);
                 self.count_numa(cpu, zone.node, preferred, local);
                 // This CPU freed none of the frames of another node, or the block would be hot.
@@ -208,6 +234,16 @@ impl<P: Platform> FrameAllocator<P> {
             }
         }
         None
+    }
+
+    /// Takes a parked block of a zone above the mark, for a caller that may wait.
+    #[cold]
+    fn take_parked(&self, zone: &Zone<P::Locks>, mark: WatermarkLevel, request: ZoneRequest) -> Option<ZoneBlock> {
+        if !request.settled_only && zone.above(mark, request.order) {
+            zone.take_parked(&self.memmap, request)
+        } else {
+            None
+        }
     }
 
     /// Counts where a block came from (`zone_statistics`).

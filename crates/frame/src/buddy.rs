@@ -9,7 +9,7 @@
 //! only if they owe the same debt. So no settled frame waits for a flush, neither kind hides the
 //! other, and no CPU is flushed for a debt that it does not owe. The allocator takes settled blocks
 //! first, and flushes that happen anyway have time to pay the debts. Once the ledger's floor covers
-//! a key, the block is moved to the settled lists and coalesces there.
+//! a key, the block is moved to the settled lists and coalesces there, 64 blocks at a time.
 //!
 //! Each free block remembers when it was freed, by a clock that counts freed frames. After as many
 //! freed frames as fit the last-level cache, the lines of the block have left the cache, and
@@ -26,8 +26,10 @@
 //! - INV-FRAME-ONE-KEY: all frames of a free block were freed with the key that the block carries,
 //!   or owe nothing.
 //!
-//! Not guaranteed: that a block is parked under the key of one debt. The frames of a folio may owe
-//! several, and then bring a merged key.
+//! Not guaranteed: that each paid block is found at once. The parked blocks of an order are a queue
+//! in order of parking, and one that waits behind an unpaid block waits until that is paid. Keys
+//! are opened shortly before their frames are parked, so the order is nearly that of the keys. Nor
+//! that the key of a block is that of one debt: the frames of a folio may owe several.
 
 use crate::clear::Residency;
 use crate::list::FrameList;
@@ -55,16 +57,17 @@ impl FreeKind {
     }
 }
 
-/// The most blocks that are parked under one hold of the lock (INV-FRAME-HOLD).
+/// The most blocks that are parked or unparked under one hold of the lock (INV-FRAME-HOLD).
 pub(crate) const BLOCKS_PER_HOLD: usize = 64;
 
 /// The free blocks of a zone.
 pub(crate) struct Buddy {
     settled: [FrameList; Order::COUNT],
+    /// In order of parking, so that a step looks only at what it moves.
     parked: [FrameList; Order::COUNT],
-    /// The floor to which the parked blocks were compared last; no block owes a debt up to it.
+    /// The highest floor to which parked blocks were compared; no block is parked under it anew.
     floor: DebtFloor,
-    /// The most blocks that one hold of the lock has parked.
+    /// The most blocks that one hold of the lock has parked or unparked.
     longest_hold: usize,
     zone: ZoneId,
     /// Frames freed so far; wraps around.
@@ -173,36 +176,35 @@ impl Buddy {
         key != DebtKey::NONE
     }
 
-    /// Moves the parked blocks whose debts are paid to the settled lists.
+    /// Moves up to [`BLOCKS_PER_HOLD`] parked blocks whose debts are paid to the settled lists.
     ///
-    /// Returns the number of their frames. Takes time only if the floor has risen.
+    /// Returns the number of their frames. It looks at the blocks that it moves, and at the oldest
+    /// of each order.
     pub(crate) fn unpark(&mut self, memmap: &Memmap, floor: DebtFloor) -> u32 {
-        if floor <= self.floor {
-            return 0;
-        }
-        self.floor = floor;
-        let mut frames = 0;
+        self.floor = self.floor.max(floor);
+        let (mut blocks, mut frames) = (0, 0);
         for order in (0..=Order::PUD.raw()).map(Order::new) {
-            let mut next = self.parked[order.index()].first();
-            while let Some(pfn) = next {
-                next = self.parked[order.index()].after(memmap, pfn);
-                let record = memmap.at(pfn);
-                if floor.covers(record.debt()) {
-                    self.parked[order.index()].remove(memmap, pfn);
-                    self.coalesce(memmap, pfn, order, (DebtKey::NONE, record.stamp()));
-                    frames += order.frames();
-                }
+            while blocks < plant!(UnparkedAtOnce; usize::MAX, BLOCKS_PER_HOLD)
+                && let Some(pfn) = self.parked[order.index()].first()
+                && let record = memmap.at(pfn)
+                && self.floor.covers(record.debt())
+            {
+                self.parked[order.index()].remove(memmap, pfn);
+                self.coalesce(memmap, pfn, order, (DebtKey::NONE, record.stamp()));
+                blocks += 1;
+                frames += order.frames();
             }
         }
+        self.note_hold(blocks);
         frames
     }
 
-    /// Notes that the present hold of the lock has parked `blocks` blocks.
+    /// Notes that the present hold of the lock has parked or unparked `blocks` blocks.
     pub(crate) fn note_hold(&mut self, blocks: usize) {
         self.longest_hold = self.longest_hold.max(blocks);
     }
 
-    /// The most blocks that one hold of the lock has parked.
+    /// The most blocks that one hold of the lock has parked or unparked.
     pub(crate) const fn longest_hold(&self) -> usize {
         self.longest_hold
     }

@@ -15,7 +15,7 @@
 //! - INV-FRAME-RESERVE: a caller that may wait takes a settled block only while more settled frames
 //!   are left than the `min` watermark, or if no block is parked. So callers that may not wait find
 //!   settled frames.
-//! - INV-FRAME-HOLD: one hold of the zone's lock parks at most 64 blocks.
+//! - INV-FRAME-HOLD: one hold of the zone's lock parks or unparks at most 64 blocks.
 //!
 //! Not guaranteed: that `free` and `parked` agree with the lists when they are read without the
 //! lock.
@@ -200,6 +200,12 @@ impl<L: Backend> Zone<L> {
         L::line(LineRef::Word(number), "zone counts", used);
     }
 
+    /// Free frames, and those of them that are parked.
+    fn counts(&self) -> (u32, u32) {
+        self.use_counts(LineUse::Load);
+        (self.free.load(Ordering::Relaxed), self.parked.load(Ordering::Relaxed))
+    }
+
     /// Whether at least `mark` frames remain free after a block of `order` is taken.
     ///
     /// Linux's `__zone_watermark_ok`.
@@ -213,7 +219,7 @@ impl<L: Backend> Zone<L> {
         self.free() >= keep.saturating_add(plant!(OrderNotKept; 1, order.frames()))
     }
 
-    /// Takes a block, through the per-CPU list of `cpu` if its order has one.
+    /// Takes a settled block, through the per-CPU list of `cpu` if its order has one.
     #[inline]
     pub(crate) fn take(&self, memmap: &Memmap, cpu: CpuId, request: ZoneRequest) -> Option<ZoneBlock> {
         if pcp::keeps(request.order)
@@ -221,7 +227,7 @@ impl<L: Backend> Zone<L> {
         {
             return Some(block);
         }
-        self.take_buddy(memmap, request)
+        self.take_settled(memmap, request)
     }
 
     #[inline]
@@ -243,16 +249,14 @@ impl<L: Backend> Zone<L> {
     #[cold]
     fn refill(&self, memmap: &Memmap, pcp: &mut Pcp, request: ZoneRequest) {
         let mut buddy = self.buddy.lock();
+        let most = self.limits.batch(request.order).min(self.settled_for(request));
         let mut moved = 0;
-        while moved < self.limits.batch(request.order) && !self.spares_settled(request, moved << request.order.raw()) {
-            // While blocks are parked, the reserve of settled ones is checked for each block
-            // (INV-FRAME-RESERVE); otherwise there is none to keep.
-            let most = if self.parked() == 0 { self.limits.batch(request.order) - moved } else { 1 };
-            let taken =
-                buddy.take_several(memmap, request.order, (most, request.cold_after), |pfn, kind, residency| {
-                    L::line(LineRef::Record(pfn), "free block", LineUse::Store);
-                    pcp.put(memmap, pfn, kind, residency, self.limits);
-                });
+        while moved < most {
+            let left = (most - moved, request.cold_after);
+            let taken = buddy.take_several(memmap, request.order, left, |pfn, kind, residency| {
+                L::line(LineRef::Record(pfn), "free block", LineUse::Store);
+                pcp.put(memmap, pfn, kind, residency, self.limits);
+            });
             if taken == 0 {
                 break;
             }
@@ -261,25 +265,39 @@ impl<L: Backend> Zone<L> {
         self.sub_free(moved << request.order.raw());
     }
 
-    /// Whether a request leaves the settled frames to others (INV-FRAME-RESERVE).
+    /// The number of settled blocks that a request may take before a parked one.
     ///
-    /// `moved` of the free frames are taken and not subtracted yet.
-    fn spares_settled(&self, request: ZoneRequest, moved: u32) -> bool {
-        let parked = self.parked();
-        let settled = self.free().saturating_sub(parked).saturating_sub(moved);
-        plant!(ReserveNotKept => return false);
-        !request.settled_only && parked >= request.order.frames() && settled <= self.marks.min
+    /// INV-FRAME-RESERVE: the rest is left to others. The caller holds the lock.
+    fn settled_for(&self, request: ZoneRequest) -> u32 {
+        let (free, parked) = self.counts();
+        plant!(ReserveNotKept => return u32::MAX);
+        if request.settled_only || parked < request.order.frames() {
+            return u32::MAX;
+        }
+        free.saturating_sub(parked).saturating_sub(self.marks.min).div_ceil(request.order.frames())
     }
 
     #[cold]
-    fn take_buddy(&self, memmap: &Memmap, request: ZoneRequest) -> Option<ZoneBlock> {
+    fn take_settled(&self, memmap: &Memmap, request: ZoneRequest) -> Option<ZoneBlock> {
         let mut buddy = self.buddy.lock();
-        let kinds = match (request.settled_only, self.spares_settled(request, 0)) {
-            (true, _) => [Some(FreeKind::Settled), None],
-            (false, false) => [Some(FreeKind::Settled), Some(FreeKind::Parked)],
-            (false, true) => [Some(FreeKind::Parked), Some(FreeKind::Settled)],
-        };
-        let (pfn, key) = kinds.into_iter().flatten().find_map(|kind| buddy.take(memmap, request.order, kind))?;
+        if self.settled_for(request) == 0 {
+            return None;
+        }
+        self.take_kind(memmap, &mut buddy, request, FreeKind::Settled)
+    }
+
+    /// Takes a parked block; if none is large enough, a settled one of the reserve.
+    ///
+    /// For a caller that may wait and found no settled block.
+    #[cold]
+    pub(crate) fn take_parked(&self, memmap: &Memmap, request: ZoneRequest) -> Option<ZoneBlock> {
+        let mut buddy = self.buddy.lock();
+        let kinds = [FreeKind::Parked, FreeKind::Settled];
+        kinds.into_iter().find_map(|kind| self.take_kind(memmap, &mut buddy, request, kind))
+    }
+
+    fn take_kind(&self, memmap: &Memmap, buddy: &mut Buddy, request: ZoneRequest, kind: FreeKind) -> Option<ZoneBlock> {
+        let (pfn, key) = buddy.take(memmap, request.order, kind)?;
         self.sub_free(request.order.frames());
         if key != DebtKey::NONE {
             self.sub_parked(request.order.frames());
@@ -291,13 +309,19 @@ impl<L: Backend> Zone<L> {
         Some(ZoneBlock { pfn, key, residency })
     }
 
-    /// Makes parked blocks settled whose debts are paid.
+    /// Makes parked blocks settled whose debts are paid, at most [`BLOCKS_PER_HOLD`].
+    ///
+    /// Returns the number of their frames: 0 if `floor` covers no more.
     #[cold]
-    pub(crate) fn unpark(&self, memmap: &Memmap, floor: DebtFloor) {
-        if self.parked() > 0 {
-            let frames = self.buddy.lock().unpark(memmap, floor);
-            self.sub_parked(frames);
+    pub(crate) fn unpark(&self, memmap: &Memmap, floor: DebtFloor) -> u32 {
+        plant!(FloorNotPassedDown => return 0);
+        if self.parked() == 0 {
+            return 0;
         }
+        let mut buddy = self.buddy.lock();
+        let frames = buddy.unpark(memmap, floor);
+        self.sub_parked(frames);
+        frames
     }
 
     /// The number of free frames that carry a debt.

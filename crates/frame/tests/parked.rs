@@ -1,8 +1,18 @@
 //! Many parked frames: how they are freed, how they become free again, and what they count for.
 
-use crate::support::{self, Host, NODE0, one_node, take};
-use pagewright_frame::{FrameAllocator, FrameRequest, ReleaseList, UnsettledBlock};
+use crate::support::{self, Host, NODE0, block_at, one_node, run_on, take};
+use pagewright_frame::{FrameAllocator, FrameRequest, ReleaseList, UnsettledBlock, Urgency};
 use pagewright_types::{DebtFloor, DebtKey, Order, Pfn};
+use std::cell::Cell;
+
+const FRAMES: u32 = 1 << 14;
+const MANY: usize = 10_000;
+/// The most blocks that one hold of a zone's lock parks or unparks.
+const AT_ONCE: usize = 64;
+
+fn small() -> FrameRequest {
+    FrameRequest::new(Order::ZERO, NODE0)
+}
 
 fn longest_hold(frames: &FrameAllocator<Host>) -> usize {
     frames.zones().map(|zone| zone.longest_hold()).max().expect("a zone")
@@ -11,6 +21,85 @@ fn longest_hold(frames: &FrameAllocator<Host>) -> usize {
 /// The block, whose key the caller takes over.
 fn into_raw(unsettled: UnsettledBlock) -> Pfn {
     unsettled.settle(|_| {}).into_raw()
+}
+
+/// Parks `blocks` single frames, of which each has a key of its own: 1, 2, ...
+///
+/// All other frames are in use.
+fn park(frames: &FrameAllocator<Host>, blocks: usize) -> Vec<Pfn> {
+    run_on(0);
+    let mut all = Vec::new();
+    while let Ok(unsettled) = frames.alloc(FrameRequest { urgency: Urgency::Reserve, ..small() }, support::nothing_paid)
+    {
+        all.push(into_raw(unsettled));
+    }
+    let parked = all.split_off(all.len() - blocks);
+    for (pfn, key) in parked.iter().zip(1..) {
+        frames.free_with_debt(block_at(frames, *pfn), DebtKey::new(key));
+    }
+    assert_eq!(frames.parked(), blocks as u64);
+    all
+}
+
+/// INV-FRAME-HOLD.
+#[test]
+fn paid_frames_become_free_64_blocks_at_a_time() {
+    let frames = one_node(&Host::new(1), 0, FRAMES);
+    park(&frames, MANY);
+    assert_eq!(frames.unpark(DebtFloor::new(100)), 100, "the others are not paid");
+    assert_eq!(frames.unpark(DebtFloor::new(MANY as u64)), MANY as u64 - 100);
+    assert_eq!((frames.parked(), longest_hold(&frames)), (0, AT_ONCE));
+}
+
+/// The next 512 allocations need no key, and the allocator learns the floor 8 times.
+#[test]
+fn frames_that_a_flush_has_paid_are_free_before_the_next_allocation() {
+    const PAID: u64 = 512;
+    let frames = one_node(&Host::new(1), 0, FRAMES);
+    park(&frames, MANY);
+    let learned = Cell::new(0);
+    let floor = || {
+        learned.set(learned.get() + 1);
+        DebtFloor::new(PAID)
+    };
+    for number in 1..=PAID {
+        let unsettled = frames.alloc(small(), floor).expect("a paid frame");
+        assert_eq!(unsettled.key(), DebtKey::NONE, "allocation {number}");
+        let _ = into_raw(unsettled);
+        let waiting = MANY as u64 - frames.parked();
+        assert!((number..number + AT_ONCE as u64).contains(&waiting), "{waiting} are free after {number}");
+    }
+    assert_eq!((learned.get(), longest_hold(&frames)), (PAID / AT_ONCE as u64, AT_ONCE));
+    let unsettled = frames.alloc(small(), floor).expect("a parked frame");
+    assert_eq!(unsettled.key(), DebtKey::new(PAID + 1), "the oldest one that is not paid");
+    let _ = into_raw(unsettled);
+}
+
+#[test]
+fn the_floor_is_not_asked_for_while_nothing_is_parked() {
+    let frames = one_node(&Host::new(1), 0, 64);
+    let not_asked = || -> DebtFloor { unreachable!("no frame is parked") };
+    let mut found = 0;
+    while let Ok(unsettled) = frames.alloc(small(), not_asked) {
+        let _ = into_raw(unsettled);
+        found += 1;
+    }
+    assert_eq!(found, 64);
+}
+
+/// A caller that may not wait needs no more of them either.
+#[test]
+fn a_large_block_is_made_of_as_many_paid_frames_as_it_needs() {
+    for settled_only in [false, true] {
+        let frames = one_node(&Host::new(1), 0, FRAMES);
+        park(&frames, 8192);
+        let request = FrameRequest { settled_only, ..FrameRequest::new(Order::new(5), NODE0) };
+        assert!(frames.alloc(request, support::nothing_paid).is_err(), "they have different keys");
+        let block = frames.alloc(request, || DebtFloor::new(8192)).expect("32 of them are neighbours");
+        assert_eq!(block.key(), DebtKey::NONE);
+        let _ = into_raw(block);
+        assert!(frames.parked() >= 8192 - 2 * AT_ONCE as u64, "{} stay parked", frames.parked());
+    }
 }
 
 /// INV-FRAME-ONE-KEY: two keys would be owed by every CPU.
@@ -52,15 +141,15 @@ fn many_folios_are_parked_under_one_hold() {
     assert_eq!((frames.parked(), longest_hold(&frames)), (93, 31));
     assert_eq!(frames.available(), 256);
     // Those that owe two debts are paid with the later one.
-    for (floor, parked) in [(6, 93), (7, 0)] {
-        frames.unpark(DebtFloor::new(floor));
-        assert_eq!(frames.parked(), parked);
-    }
+    assert_eq!(frames.unpark(DebtFloor::new(6)), 0);
+    assert_eq!(frames.unpark(DebtFloor::new(7)), 93);
 }
 
 #[cfg(feature = "planted")]
 #[test]
 fn mistakes_about_many_parked_frames_are_found() {
     use pagewright_plant::{PlantedBug, assert_found_by};
+    assert_found_by(PlantedBug::UnparkedAtOnce, paid_frames_become_free_64_blocks_at_a_time);
+    assert_found_by(PlantedBug::FloorNotPassedDown, frames_that_a_flush_has_paid_are_free_before_the_next_allocation);
     assert_found_by(PlantedBug::ParkedMerges, parked_frames_coalesce_if_their_keys_are_equal);
 }

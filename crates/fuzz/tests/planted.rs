@@ -255,6 +255,7 @@ fn expected(plant: PlantedBug) -> (Vec<Search>, &'static [Rule]) {
         | Bug::WeakenedTakenUnflushed
         | Bug::BulkDebtLost
         | Bug::ParkedMerges
+        | Bug::UnparkedAtOnce
         | Bug::ReserveNotKept
         | Bug::OtherBatchMissed
         | Bug::FloorNotPassedDown

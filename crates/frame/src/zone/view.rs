@@ -46,7 +46,7 @@ impl<L: Backend> ZoneView<'_, L> {
         self.0.parked()
     }
 
-    /// The most blocks that one hold of the zone's lock has parked.
+    /// The most blocks that one hold of the zone's lock has parked or unparked.
     ///
     /// Takes the `ZoneRank` lock.
     pub fn longest_hold(&self) -> usize {
