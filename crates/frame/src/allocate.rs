@@ -153,7 +153,7 @@ impl<P: Platform> FrameAllocator<P> {
                 return Ok(unsettled);
             }
             if *mark == WatermarkLevel::Low {
-                self.want_reclaim_of(request.permitted);
+                self.want_reclaim_for(request);
             }
         }
         self.alloc_drained(cpu, request, &floor)
@@ -212,7 +212,7 @@ impl<P: Platform> FrameAllocator<P> {
             }
             let preferred = *preferred.get_or_insert(zone.node);
             let found = loop {
-                if zone.above(mark, request.order)
+                if zone.above(mark, request.order, request.settled_only)
                     && let Some(block) = zone.take(&self.memmap, cpu, zone_request)
                 {
                     break Some(block);
@@ -220,7 +220,7 @@ impl<P: Platform> FrameAllocator<P> {
                 if zone.parked() == 0 {
                     break None;
                 }
-                if zone.unpark(&self.memmap, floor()) == 0 {
+                if !self.unpark_for(zone, mark, zone_request, floor) {
                     break self.take_parked(zone, mark, zone_request);
                 }
             };
@@ -236,10 +236,26 @@ impl<P: Platform> FrameAllocator<P> {
         None
     }
 
+    /// Makes some parked blocks settled, for a request that found no settled one to spare.
+    ///
+    /// Returns whether it did, so that the request may find one now.
+    #[cold]
+    fn unpark_for(
+        &self,
+        zone: &Zone<P::Locks>,
+        mark: WatermarkLevel,
+        request: ZoneRequest,
+        floor: &dyn Fn() -> DebtFloor,
+    ) -> bool {
+        // A zone that is not above the mark becomes so only for a caller that may not wait.
+        let may_help = request.settled_only || zone.above(mark, request.order, false);
+        may_help && zone.unpark(&self.memmap, floor()) > 0
+    }
+
     /// Takes a parked block of a zone above the mark, for a caller that may wait.
     #[cold]
     fn take_parked(&self, zone: &Zone<P::Locks>, mark: WatermarkLevel, request: ZoneRequest) -> Option<ZoneBlock> {
-        if !request.settled_only && zone.above(mark, request.order) {
+        if !request.settled_only && zone.above(mark, request.order, false) {
             zone.take_parked(&self.memmap, request)
         } else {
             None
@@ -261,10 +277,17 @@ impl<P: Platform> FrameAllocator<P> {
         count(served, if served == local { NodeEvent::Local } else { NodeEvent::Other });
     }
 
-    /// Records that no zone of these nodes is above its low watermark (`wake_all_kswapds`).
+    /// Records that no zone above its low watermark serves a request (`wake_all_kswapds`).
+    ///
+    /// Parked frames count, so a zone may be short for a request for settled frames alone.
     #[cold]
-    fn want_reclaim_of(&self, permitted: NodeMask) {
+    fn want_reclaim_for(&self, request: FrameRequest) {
+        let permitted = |node: &NodeId| request.permitted.contains(*node);
+        let mut zones = self.zones.iter().filter(|zone| permitted(&zone.node));
+        if request.settled_only && zones.any(|zone| zone.above(WatermarkLevel::Low, request.order, false)) {
+            return;
+        }
         let nodes = (0..self.nodes()).map(|node| NodeId::new(node as u8));
-        nodes.filter(|node| permitted.contains(*node)).for_each(|node| self.want_reclaim(node));
+        nodes.filter(permitted).for_each(|node| self.want_reclaim(node));
     }
 }

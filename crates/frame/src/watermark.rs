@@ -8,7 +8,8 @@
 //! - Between `low` and `min`, the zone serves a normal request only if no other zone is above its
 //!   `low`. Linux wakes kswapd here; [`ZoneView::below_low`](crate::ZoneView::below_low) reports
 //!   it.
-//! - Below `min`, the zone serves only [`Urgency::Reserve`].
+//! - Below `min`, the zone serves only [`Urgency::Reserve`], and down to three eighths of `min` a
+//!   request for settled frames alone (`GFP_ATOMIC`).
 //! - At `high`, reclaim that started below `low` may stop.
 //! - At `promo`, it stops where pages are promoted, so that there is room for them.
 //!
@@ -40,6 +41,16 @@ pub struct Watermarks {
     pub high: u32,
     /// Where pages are promoted to the zone, reclaim stops above this instead (`WMARK_PROMO`).
     pub promo: u32,
+}
+
+impl Watermarks {
+    /// The frames that a normal request leaves free if its caller may not wait.
+    ///
+    /// Linux's `__zone_watermark_ok` with `ALLOC_MIN_RESERVE` and `ALLOC_NON_BLOCK`.
+    pub(crate) const fn min_atomic(self) -> u32 {
+        let half = self.min - self.min / 2;
+        half - half / 4
+    }
 }
 
 /// Linux's default of `vm.min_free_kbytes` for a machine of `managed` frames, in KiB.

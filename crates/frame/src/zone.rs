@@ -15,6 +15,8 @@
 //! - INV-FRAME-RESERVE: a caller that may wait takes a settled block only while more settled frames
 //!   are left than the `min` watermark, or if no block is parked. So callers that may not wait find
 //!   settled frames.
+//! - INV-FRAME-ATOMIC: parked frames count as free for a caller that may wait and for waking
+//!   reclaim, but not in the watermark check of a caller that may not wait.
 //! - INV-FRAME-HOLD: one hold of the zone's lock parks or unparks at most 64 blocks.
 //!
 //! Not guaranteed: that `free` and `parked` agree with the lists when they are read without the
@@ -208,15 +210,23 @@ impl<L: Backend> Zone<L> {
 
     /// Whether at least `mark` frames remain free after a block of `order` is taken.
     ///
-    /// Linux's `__zone_watermark_ok`.
+    /// Linux's `__zone_watermark_ok`. With `settled_only`, parked frames are not free, and the
+    /// request may go as far below `min` as one with `GFP_ATOMIC`.
     #[inline]
-    pub(crate) fn above(&self, mark: WatermarkLevel, order: Order) -> bool {
+    pub(crate) fn above(&self, mark: WatermarkLevel, order: Order, settled_only: bool) -> bool {
         let keep = match mark {
             WatermarkLevel::Low => self.marks.low,
+            WatermarkLevel::Min if settled_only => self.marks.min_atomic(),
             WatermarkLevel::Min => self.marks.min,
             WatermarkLevel::None => return true,
         };
-        self.free() >= keep.saturating_add(plant!(OrderNotKept; 1, order.frames()))
+        let usable = if plant!(ParkedForAtomic; false, settled_only) {
+            let (free, parked) = self.counts();
+            free.saturating_sub(parked)
+        } else {
+            self.free()
+        };
+        usable >= keep.saturating_add(plant!(OrderNotKept; 1, order.frames()))
     }
 
     /// Takes a settled block, through the per-CPU list of `cpu` if its order has one.

@@ -1,7 +1,9 @@
 //! Many parked frames: how they are freed, how they become free again, and what they count for.
 
-use crate::support::{self, Host, NODE0, block_at, one_node, run_on, take};
-use pagewright_frame::{FrameAllocator, FrameRequest, ReleaseList, UnsettledBlock, Urgency};
+use crate::support::{self, Host, NODE0, block_at, cpus, one_node, range, run_on, take};
+use pagewright_frame::{
+    FrameAllocator, FrameRequest, MemoryLayout, NoFramesCause, NodeSpec, ReleaseList, UnsettledBlock, Urgency,
+};
 use pagewright_types::{DebtFloor, DebtKey, Order, Pfn};
 use std::cell::Cell;
 
@@ -145,6 +147,62 @@ fn many_folios_are_parked_under_one_hold() {
     assert_eq!(frames.unpark(DebtFloor::new(7)), 93);
 }
 
+/// A machine with watermarks, of whose frames all but these numbers are in use.
+fn with_watermarks(settled: u32, parked: u32) -> FrameAllocator<Host> {
+    let ranges = [range(0, FRAMES)];
+    let nodes = [NodeSpec { id: NODE0, ranges: &ranges, cpus: cpus([0]) }];
+    let layout = MemoryLayout { min_free_kbytes: Some(4096), ..MemoryLayout::new(&nodes) };
+    let frames = FrameAllocator::try_new(Host::new(1), &layout).expect("a valid layout");
+    let all = park(&frames, parked as usize);
+    for pfn in &all[..settled as usize] {
+        frames.free(block_at(&frames, *pfn));
+    }
+    frames.drain();
+    frames
+}
+
+/// INV-FRAME-ATOMIC, INV-FRAME-RESERVE: the reserve is for it, but for three eighths.
+#[test]
+fn a_caller_that_may_not_wait_counts_settled_frames_alone() {
+    const MIN: u32 = 1024;
+    let request = FrameRequest { settled_only: true, ..small() };
+    for parked in [0, 4 * MIN] {
+        let frames = with_watermarks(MIN, parked);
+        let zone = frames.zones().next().expect("a zone");
+        assert_eq!((zone.watermarks().min, zone.free()), (MIN, MIN + parked));
+        let mut found = 0;
+        let refused = loop {
+            match frames.alloc(request, support::nothing_paid) {
+                Ok(unsettled) => {
+                    assert_eq!((unsettled.key(), into_raw(unsettled)).0, DebtKey::NONE);
+                    found += 1;
+                }
+                Err(refused) => break refused,
+            }
+        };
+        assert_eq!(refused.cause, NoFramesCause::Exhausted);
+        assert_eq!((found, zone.parked()), (MIN * 5 / 8, parked), "{parked} frames are parked");
+        // Once they are paid, they are frames like others.
+        let found = frames.alloc(request, || DebtFloor::new(u64::from(parked))).map(into_raw);
+        assert_eq!(found.is_ok(), parked > 0);
+    }
+}
+
+/// INV-FRAME-ATOMIC: and for reclaim, which frees memory for callers that may wait.
+#[test]
+fn parked_frames_count_as_free_for_waking_reclaim() {
+    for (parked, is_low) in [(0, true), (4096, false)] {
+        let frames = with_watermarks(700, parked);
+        let zone = frames.zones().next().expect("a zone");
+        frames.reclaim_done(NODE0);
+        let request = FrameRequest { settled_only: true, ..small() };
+        let _ = into_raw(frames.alloc(request, support::nothing_paid).expect("one of the reserve"));
+        assert_eq!((zone.below_low(), frames.is_reclaim_wanted(NODE0)), (is_low, is_low), "{parked} parked");
+        let waiting = frames.alloc(small(), support::nothing_paid).map(into_raw);
+        assert_eq!(waiting.is_ok(), !is_low, "parked frames are there for a caller that may wait");
+    }
+}
+
 #[cfg(feature = "planted")]
 #[test]
 fn mistakes_about_many_parked_frames_are_found() {
@@ -152,4 +210,5 @@ fn mistakes_about_many_parked_frames_are_found() {
     assert_found_by(PlantedBug::UnparkedAtOnce, paid_frames_become_free_64_blocks_at_a_time);
     assert_found_by(PlantedBug::FloorNotPassedDown, frames_that_a_flush_has_paid_are_free_before_the_next_allocation);
     assert_found_by(PlantedBug::ParkedMerges, parked_frames_coalesce_if_their_keys_are_equal);
+    assert_found_by(PlantedBug::ParkedForAtomic, a_caller_that_may_not_wait_counts_settled_frames_alone);
 }

@@ -256,6 +256,7 @@ fn expected(plant: PlantedBug) -> (Vec<Search>, &'static [Rule]) {
         | Bug::BulkDebtLost
         | Bug::ParkedMerges
         | Bug::UnparkedAtOnce
+        | Bug::ParkedForAtomic
         | Bug::ReserveNotKept
         | Bug::OtherBatchMissed
         | Bug::FloorNotPassedDown

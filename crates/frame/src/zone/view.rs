@@ -62,6 +62,6 @@ impl<L: Backend> ZoneView<'_, L> {
 
     /// Whether at most `low` frames are free, so that reclaim should run.
     pub fn below_low(&self) -> bool {
-        !self.0.above(WatermarkLevel::Low, Order::ZERO)
+        !self.0.above(WatermarkLevel::Low, Order::ZERO, false)
     }
 }
