@@ -257,6 +257,7 @@ fn expected(plant: PlantedBug) -> (Vec<Search>, &'static [Rule]) {
         | Bug::ParkedMerges
         | Bug::UnparkedAtOnce
         | Bug::ParkedForAtomic
+        | Bug::OneKeyPaid
         | Bug::ReserveNotKept
         | Bug::OtherBatchMissed
         | Bug::FloorNotPassedDown

@@ -197,6 +197,7 @@ pagewright_types::named_table! {
         ParkedMerges = "parked-merges", "A free block coalesces with one that owes another debt, or none, under the key of the one freed last.";
         OtherBatchMissed = "other-batch-missed", "An operation that needs a page, or the LRU lists, leaves the pages in the batches of other CPUs.";
         UnparkedAtOnce = "unparked-at-once", "All frames whose debts are paid become free under one hold of their zone's lock.";
+        OneKeyPaid = "one-key-paid", "An allocation that takes a parked frame flushes for the key of that frame alone, so that the next one flushes again.";
         ParkedForAtomic = "parked-for-atomic", "A watermark check for a caller that may not wait counts parked frames, so it takes the last settled ones.";
         ReserveNotKept = "reserve-not-kept", "Callers that may wait take the last settled frames, and callers that may not wait find only parked ones.";
         ParkedNotSettled = "parked-not-settled", "A block whose halves are a settled and a parked one is refused, although a flush would make it whole.";

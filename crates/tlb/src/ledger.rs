@@ -24,7 +24,7 @@
 //! of its own mask have paid. The frame allocator gets it.
 //!
 //! Not guaranteed: that a paid debt is recognised at once. The floors are recomputed only when a key
-//! is settled, and when the allocator finds no settled frame.
+//! is settled, and when the allocator finds no settled frame to spare while frames are parked.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 use pagewright_plant::plant;
@@ -119,6 +119,12 @@ impl Masks {
             mask.insert_all(&bucket.mask);
         }
         (mask, None)
+    }
+
+    /// The keys and buckets that may be owed: the youngest epoch, the CPUs, and the space of a key.
+    fn all(&self) -> impl Iterator<Item = (u64, CpuMask, Option<SpaceGeneration>)> {
+        let keys = self.ring.iter().map(|open| (open.key.epoch(), open.mask, open.of_space));
+        keys.chain(self.buckets.iter().map(|bucket| (bucket.youngest, bucket.mask, None)))
     }
 }
 
@@ -220,11 +226,39 @@ impl<P: Platform> Ledger<P> {
             return (CpuMask::EMPTY, 0);
         }
         let (mask, of_space) = if key.is_merged() { (*online, None) } else { self.masks.lock().of(key) };
-        let mut owing = mask.and(online);
-        owing.retain(|cpu| {
-            !self.has_reached(cpu, key.epoch()) && !of_space.is_some_and(|of_space| has_seen(cpu, of_space))
-        });
+        let owing = self.owing_of(key.epoch(), mask.and(online), of_space, has_seen);
         (owing, mask.without(&owing).count())
+    }
+
+    /// The CPUs that still owe any key, and the number of other CPUs that owed one and have paid.
+    ///
+    /// Once they have flushed everything, the floor of the keys covers every key that there is now.
+    /// Keys below that floor are not looked at. Acquires the lock of rank `LedgerRank`.
+    #[cold]
+    pub(crate) fn unpaid_of_all(
+        &self,
+        online: &CpuMask,
+        has_seen: impl Fn(CpuId, SpaceGeneration) -> bool,
+    ) -> (CpuMask, u32) {
+        let floor = self.key_floor.load(Ordering::Acquire).max(self.floor.load(Ordering::Acquire));
+        let (mut owed, mut owing) = (CpuMask::EMPTY, CpuMask::EMPTY);
+        for (epoch, mask, of_space) in self.masks.lock().all().filter(|(epoch, ..)| *epoch > floor) {
+            owed.insert_all(&mask);
+            owing.insert_all(&self.owing_of(epoch, mask.and(online), of_space, &has_seen));
+        }
+        (owing, owed.without(&owing).count())
+    }
+
+    /// Those of `cpus` whose clocks are behind `epoch`, and that have not flushed the space since.
+    fn owing_of(
+        &self,
+        epoch: u64,
+        mut cpus: CpuMask,
+        of_space: Option<SpaceGeneration>,
+        has_seen: impl Fn(CpuId, SpaceGeneration) -> bool,
+    ) -> CpuMask {
+        cpus.retain(|cpu| !self.has_reached(cpu, epoch) && !of_space.is_some_and(|of_space| has_seen(cpu, of_space)));
+        cpus
     }
 
     /// Raises the floor to the lowest clock of the online CPUs.
@@ -236,15 +270,14 @@ impl<P: Platform> Ledger<P> {
 
     /// Raises both floors, and returns that of the keys.
     ///
-    /// For the allocator when it finds no settled frame. Acquires the lock of rank `LedgerRank`.
+    /// For the allocator when it finds no settled frame to spare. Acquires the lock of rank `LedgerRank`.
     #[cold]
     pub(crate) fn floor_now(&self, online: &CpuMask, has_seen: impl Fn(CpuId, SpaceGeneration) -> bool) -> DebtFloor {
         self.raise_floor(online);
         let floor = self.floor.load(Ordering::Acquire);
         let masks = self.masks.lock();
         let is_paid = |epoch: u64, mask: &CpuMask, of_space: Option<SpaceGeneration>| {
-            let has_seen = |cpu| of_space.is_some_and(|of_space| has_seen(cpu, of_space));
-            epoch <= floor || mask.and(online).iter().all(|cpu| self.has_reached(cpu, epoch) || has_seen(cpu))
+            epoch <= floor || self.owing_of(epoch, mask.and(online), of_space, &has_seen).is_empty()
         };
         // No key is younger: the lock keeps new ones out.
         let mut key_floor = self.sample();

@@ -12,6 +12,10 @@
 //! }
 //! ```
 //!
+//! An allocation takes a parked frame only after the allocator has learned the floor of the keys,
+//! and made the frames below it free. If it still has to, one flush pays for all parked frames
+//! (INV-TLB-PAY-ALL), and the next allocations find them free. [`Tlb::settle_parked`] does so ahead.
+//!
 //! Neighbours: `ledger` says which CPUs owe a key; `frame` keeps settled and parked blocks apart.
 //!
 //! Not guaranteed: that an allocation that may wait is fast. It may flush for the sake of a debt
@@ -44,8 +48,10 @@ impl<P: Platform> Tlb<P> {
             Ok(unsettled) => unsettled,
             Err(refused) => self.alloc_after_settling(request, refused)?,
         };
+        // The key is one of all: the next allocations find the other parked frames paid, too.
         let block = unsettled.settle(|key| {
-            if self.settle_owing(key) {
+            let is_paid = self.ledger().below_floor(key);
+            if !is_paid && plant!(OneKeyPaid; { self.settle(key); true }, self.settle_all_keys()) {
                 self.count(Counter::PwTlbSettleOnAlloc, 1);
             }
         });
@@ -62,9 +68,41 @@ impl<P: Platform> Tlb<P> {
         if plant!(ParkedNotSettled; true, !may_help || self.frames().parked() == 0) {
             return Err(refused);
         }
+        if self.settle_all_keys() {
+            self.count(Counter::PwTlbSettleOnAlloc, 1);
+        }
+        self.frame_allocator().alloc(request, || self.key_floor(&self.fx().online()))
+    }
+
+    /// Pays for all parked frames, before an allocation has to.
+    ///
+    /// Returns the number of frames that became free. It flushes at most once, only the CPUs that
+    /// still owe, and only if a frame is parked whose debt is not paid. For an idle CPU. Takes locks
+    /// of ranks `LedgerRank` and `ZoneRank`, the latter for at most 64 blocks at a time.
+    ///
+    /// # Panics
+    /// In debug builds when a CPU owes and the caller may not wait for other CPUs.
+    pub fn settle_parked(&self) -> u64 {
+        let is_parked = || self.frames().parked() > 0;
+        let unpark = || self.frame_allocator().unpark(self.key_floor(&self.fx().online()));
+        let mut freed = if is_parked() { unpark() } else { 0 };
+        if is_parked() {
+            if self.settle_all_keys() {
+                self.count(Counter::PwTlbSettleAhead, 1);
+            }
+            freed += unpark();
+        }
+        freed
+    }
+
+    /// Settles every key that there is: one flush of the CPUs that owe any.
+    ///
+    /// Returns whether there were such CPUs. Every frame that was parked before is then paid.
+    #[cold]
+    fn settle_all_keys(&self) -> bool {
         let online = self.fx().online();
-        self.settle(self.ledger().open(online));
-        self.frame_allocator().alloc(request, || self.key_floor(&online))
+        let (owing, paid) = self.ledger().unpaid_of_all(&online, |cpu, flushed| self.has_seen(cpu, flushed));
+        self.flush_owing(&owing, paid)
     }
 
     /// Raises the floor of the keys to what the CPUs have paid, and returns it.
@@ -152,18 +190,17 @@ impl<P: Platform> Tlb<P> {
     /// # Panics
     /// In debug builds when a CPU owes it and the caller may not wait for other CPUs.
     pub fn settle(&self, key: DebtKey) {
-        self.settle_owing(key);
+        if !self.ledger().below_floor(key) {
+            let (owing, paid) = self.owing(key);
+            self.flush_owing(&owing, paid);
+        }
     }
 
-    /// As [`Tlb::settle`]; returns whether any CPU had not paid.
-    fn settle_owing(&self, key: DebtKey) -> bool {
-        if self.ledger().below_floor(key) {
-            return false;
-        }
-        let (owing, paid) = self.owing(key);
+    /// Flushes the CPUs that owe, beside `paid` that do not any more; returns whether any owed.
+    fn flush_owing(&self, owing: &CpuMask, paid: u32) -> bool {
         self.count(Counter::PwTlbPaidAlready, u64::from(paid));
         if !owing.is_empty() {
-            self.flush_everything(&owing);
+            self.flush_everything(owing);
         }
         self.ledger().raise_floor(&self.fx().online());
         !owing.is_empty()

@@ -90,7 +90,8 @@ crate::named_table! {
         NrTlbLocalFlushAll = "nr_tlb_local_flush_all", "Flushes on this CPU of everything under one tag or of all tags.";
         NrTlbLocalFlushOne = "nr_tlb_local_flush_one", "Pages flushed one by one on this CPU.";
         PwTlbTagRollover = "pw_tlb_tag_rollover", "Tag rollovers: the tags ran out and a new generation of them began.";
-        PwTlbSettleOnAlloc = "pw_tlb_settle_on_alloc", "Allocations that settled a debt before they returned the frames.";
+        PwTlbSettleOnAlloc = "pw_tlb_settle_on_alloc", "Allocations that flushed CPUs for the debts of parked frames.";
+        PwTlbSettleAhead = "pw_tlb_settle_ahead", "Flushes that paid for parked frames before an allocation had to.";
         PwTlbDebtParked = "pw_tlb_debt_parked", "Frames parked in the ledger because the debt that held them was dropped.";
         PwTlbBatchEntries = "pw_tlb_batch_entries", "Entries whose flush a batch deferred.";
         PwTlbBatchAtOnce = "pw_tlb_batch_at_once", "Entries that a batch flushed at once, because of tlb_batch, because no other CPU could hold them, or because of an erratum.";

@@ -9,6 +9,7 @@ mod ipi;
 mod ledger;
 mod lines;
 mod order;
+mod parked;
 mod place;
 mod secondary;
 mod space;
