@@ -62,6 +62,9 @@ impl Judge for Listener {
             }
             Fact::CallReturned => self.declared.push(Declared::Returned),
             Fact::RightDeferred { .. }
+            | Fact::PageMoved { .. }
+            | Fact::PageFilled { .. }
+            | Fact::PagesRemoved { .. }
             | Fact::PageReplaced { .. }
             | Fact::TableShared { .. }
             | Fact::EditInPlace { .. } => {}

@@ -47,6 +47,8 @@ pub(crate) struct Core {
     pub(crate) idle_relaxes: Cell<u32>,
     /// Broadcast invalidations that this CPU issued and has not completed.
     pub(crate) incomplete_tlbis: Cell<u64>,
+    /// How many of them may stay so when the operation ends.
+    pub(crate) deferred_tlbis: Cell<u64>,
     /// When the last broadcast invalidation of this CPU is complete at every CPU.
     pub(crate) tlbis_complete_at: Cell<Picos>,
     /// The depth of nested interrupt handlers and sections with interrupts disabled.
@@ -108,6 +110,7 @@ impl Core {
             acked_at: Cell::new(Picos::ZERO),
             idle_relaxes: Cell::new(0),
             incomplete_tlbis: Cell::new(0),
+            deferred_tlbis: Cell::new(0),
             tlbis_complete_at: Cell::new(Picos::ZERO),
             interrupts_off: Cell::new(0),
             lockless_walk: RefCell::new(Vec::new()),

@@ -195,6 +195,7 @@ impl<I: Isa> Effects for Sim<I> {
             IsaKind::Aarch64 => {
                 let core = self.here();
                 core.events.add(MachineEvent::Dsbs, 1);
+                core.deferred_tlbis.set(0);
                 if core.incomplete_tlbis.replace(0) == 0 {
                     self.pay(Cost::DsbLocal);
                 } else {
@@ -292,6 +293,10 @@ impl<I: Isa> Effects for Sim<I> {
     fn declare(&self, fact: Fact) {
         self.stop_before(StopPoint::Declare(fact));
         self.touch_declared(fact);
+        if let Fact::RightDeferred { .. } = fact {
+            let deferred = &self.here().deferred_tlbis;
+            deferred.set(deferred.get() + 1 + u64::from(self.caps().user_tag_bit.is_some()));
+        }
         if self.0.judged.get() {
             self.judge_fact(fact);
         }

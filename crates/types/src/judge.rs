@@ -65,10 +65,33 @@ pub enum Fact {
         range: PageRange,
         /// First frame of the page.
         frame: Pfn,
-        /// First frame of its copy, if the page is migrated.
+        /// First frame of its copy, if the page was copied before; else [`Fact::PageMoved`] tells.
         copy: Option<Pfn>,
         /// The page, whatever frame holds it.
         page: LogicalPage,
+    },
+    /// A page was copied, and the copy is the page from now on; the contents are equal.
+    PageMoved {
+        /// First frame of the page.
+        frame: Pfn,
+        /// First frame of its copy.
+        copy: Pfn,
+    },
+    /// A page of a file was read into this frame; its contents are what they were before.
+    PageFilled {
+        /// The page.
+        page: LogicalPage,
+        /// Its first frame.
+        frame: Pfn,
+    },
+    /// These pages of a file were removed from it; what is read there now is something else.
+    PagesRemoved {
+        /// The file.
+        file: u64,
+        /// The index of the first page.
+        first: u64,
+        /// The index after the last page.
+        end: u64,
     },
     /// The contents of this page end or change without a store.
     ///

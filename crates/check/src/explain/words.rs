@@ -172,6 +172,11 @@ pub(super) fn event(event: &JournalEvent) -> String {
         JournalEvent::Fact(Fact::RightDeferred { range, frame, .. }) => {
             format!("defers the flush of {range}, read-only, of frame {frame}")
         }
+        JournalEvent::Fact(Fact::PageMoved { frame, copy }) => format!("has moved a page from {frame} to {copy}"),
+        JournalEvent::Fact(Fact::PageFilled { page, frame }) => format!("reads {page:?} into {frame}"),
+        JournalEvent::Fact(Fact::PagesRemoved { file, first, end }) => {
+            format!("removes pages {first} to {} of file {file}", end - 1)
+        }
         JournalEvent::Fact(Fact::PageReplaced { page }) => format!("replaces {page:?}"),
         JournalEvent::Fact(Fact::TableShared { table, shared: true, .. }) => format!("shares table {table}"),
         JournalEvent::Fact(Fact::TableShared { table, shared: false, .. }) => {

@@ -5,13 +5,16 @@
 //! this page at these addresses. No declaration closes it. It is over once no TLB has such a
 //! translation, and each of these events requires that it is:
 //!
-//! - a store to the page or to its copy, by a program or the kernel, through whatever mapping;
+//! - a store to the page, by a program or the kernel, through whatever mapping, once the page has
+//!   another frame, too: before that, the translation shows what was stored;
 //! - an entry in the range that maps another frame, unless that is a copy and has equal contents;
 //! - truncation of the page, or another page in its place
 //!   ([`Fact::PageReplaced`](pagewright_types::judge::Fact::PageReplaced));
 //! - the return of a call that takes rights in the range, other than the call that opened it; and
 //!   of that call, too, if it leaves the address empty or maps the same frame: then it is munmap,
-//!   mremap, mprotect or madvise, whose effect a program relies on when they return;
+//!   mremap, mprotect or madvise, whose effect a program relies on when they return. The same holds
+//!   of a window that opens during a call which leaves the right to read: the call may have done
+//!   its part before;
 //! - the allocation of the frame, which O1 judges. When the frame of the copy is allocated, the
 //!   window stays open, and that frame is not the page any more.
 //!
@@ -28,8 +31,9 @@ use super::windows::{Taken, Window, WindowId};
 use crate::tally::Antecedent;
 use crate::violation::{CpuStep, DeferralEnd, Reduction, Rule, ViolationKind};
 use crate::walk::{self, PathRights};
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
-use pagewright_types::judge::{CachedEntry, CachedEntryKind, CachedEntryState, LogicalPage, MemoryAccess, Witness};
+use pagewright_types::judge::{CachedEntry, CachedEntryKind, CachedEntryState, MemoryAccess, Witness};
 use pagewright_types::{Access, FrameRange, PAGE_SIZE, PageRange, Pfn, PhysAddr, Rights, VirtAddr};
 
 /// What the tables map in the range of a window.
@@ -138,7 +142,7 @@ impl Oracle {
             return;
         }
         if made.access == Access::Write {
-            let stored = self.windows.of_frames(FrameRange::new(frame, frame.add(1)));
+            let stored = self.windows.outdated_by(FrameRange::new(frame, frame.add(1)));
             self.end_windows(witness, DeferralEnd::Stored(made), stored);
         } else if made.cached {
             let page = PageRange::page(made.va).start();
@@ -151,13 +155,13 @@ impl Oracle {
     }
 
     pub(super) fn deferred_written(&mut self, witness: &dyn Witness, frames: FrameRange) {
-        self.end_windows(witness, DeferralEnd::Written, self.windows.of_frames(frames));
+        self.end_windows(witness, DeferralEnd::Written, self.windows.outdated_by(frames));
         // A table may be among them.
         self.windows.below(frames).into_iter().for_each(|id| self.judge_mapped(witness, id));
     }
 
-    pub(super) fn deferred_replaced(&mut self, witness: &dyn Witness, page: LogicalPage) {
-        self.end_windows(witness, DeferralEnd::Replaced, self.windows.of_label(page));
+    pub(super) fn deferred_replaced(&mut self, witness: &dyn Witness, ids: BTreeSet<WindowId>) {
+        self.end_windows(witness, DeferralEnd::Replaced, ids);
     }
 
     /// An entry was stored: ends the windows in whose range another page is mapped now.
@@ -220,9 +224,16 @@ impl Oracle {
     pub(super) fn deferred_returned(&mut self, witness: &dyn Witness, reduction: &Reduction, returned: CpuStep) {
         for id in self.windows.in_range(reduction.root, reduction.range) {
             let Some(window) = self.windows.get(id).filter(|window| window.page.is_some()) else { continue };
-            // The call that took this reduction opened the window, or has moved the page again.
+            // Another call takes the page from the program, and is judged when it returns.
+            let reads = |page| self.reductions.excuses(reduction.root, page, Rights::READ, Some(returned.cpu));
+            if window.range.iter().any(reads) {
+                continue;
+            }
+            // The call that took this reduction opened the window, or has moved the page again. Or
+            // another call moved the page after this one had taken what it leaves.
             let own = self.windows.opened_since(id, returned.cpu, reduction.by.step);
-            if !own || self.is_visible(witness, &window) {
+            let later = window.by.step >= reduction.by.step && reduction.left.contains(Rights::READ);
+            if !(own || later) || self.is_visible(witness, &window) {
                 self.end_windows(witness, DeferralEnd::Returned(returned), [id]);
             }
         }

@@ -294,7 +294,12 @@ impl Judge for Oracle {
             Fact::RightDeferred { root, range, frame, copy, page } => {
                 self.right_deferred(witness, Window { root, range, frame, copy, page: Some(page), by });
             }
-            Fact::PageReplaced { page } => self.deferred_replaced(witness, page),
+            Fact::PageMoved { frame, copy } => self.windows.moved(frame, copy),
+            Fact::PageFilled { page, frame } => self.windows.filled(page, frame),
+            Fact::PageReplaced { page } => self.deferred_replaced(witness, self.windows.of_label(page)),
+            Fact::PagesRemoved { file, first, end } => {
+                self.deferred_replaced(witness, self.windows.of_pages_of_file(file, first..end));
+            }
             Fact::TableShared { table, level, shared } => {
                 let level = self.top.of_same_tree(level.raw());
                 self.table_shared(witness, (table, level), shared, by);

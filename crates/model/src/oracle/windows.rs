@@ -9,6 +9,9 @@
 //! | truncation, replacement | the logical page |
 //! | a store to an entry | the tables that a walk of their addresses reads, and the entry in them |
 //!
+//! The frame to which a page moves is known when it was copied
+//! ([`Fact::PageMoved`](pagewright_types::judge::Fact::PageMoved)), if not before.
+//!
 //! A page may move again while a TLB still has the translation of before. So windows of one logical
 //! page that have a frame in common are linked: they share the set of frames that hold the page.
 //! A frame that is allocated for something else leaves that set.
@@ -18,6 +21,7 @@ use crate::violation::CpuStep;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use core::hash::Hash;
+use core::ops::Range;
 use pagewright_types::judge::LogicalPage;
 use pagewright_types::{CpuId, FrameRange, PAGE_SIZE, PageRange, Pfn, PhysAddr, Rights, VirtAddr};
 
@@ -83,6 +87,8 @@ struct DeferredPage {
     pages: u64,
     /// The first frame of each block that holds it.
     firsts: BTreeSet<Pfn>,
+    /// Whether there were two at once.
+    moved: bool,
     windows: BTreeSet<WindowId>,
 }
 
@@ -226,6 +232,27 @@ impl Windows {
         id
     }
 
+    /// The pages that the block from `frame` on holds are at `copy`, too.
+    pub(super) fn moved(&mut self, frame: Pfn, copy: Pfn) {
+        let holds = |id: &PageId| self.pages[id].firsts.contains(&frame);
+        let pages: Vec<PageId> = self.by_frame.of(frame).filter(holds).collect();
+        for id in pages {
+            self.add_frame(id, copy);
+            for window in self.pages[&id].windows.clone() {
+                let Some(Open { window, .. }) = self.open.get_mut(&window) else { continue };
+                if window.frame == frame && window.copy.is_none() {
+                    window.copy = Some(copy);
+                }
+            }
+        }
+    }
+
+    /// A logical page of one frame is at `frame`, too.
+    pub(super) fn filled(&mut self, label: LogicalPage, frame: Pfn) {
+        let pages: Vec<PageId> = self.by_label.of(label).filter(|id| self.pages[id].pages == 1).collect();
+        pages.into_iter().for_each(|id| self.add_frame(id, frame));
+    }
+
     /// Adds the windows and frames of `other` to `page`.
     fn merge(&mut self, page: PageId, other: PageId) {
         let firsts: Vec<Pfn> = self.pages[&other].firsts.iter().copied().collect();
@@ -235,6 +262,7 @@ impl Windows {
         }
         self.set_label(other, None);
         let Some(other) = self.pages.remove(&other) else { return };
+        self.pages.entry(page).and_modify(|page| page.moved |= other.moved);
         for id in &other.windows {
             self.open.entry(*id).and_modify(|open| open.of = page);
         }
@@ -252,6 +280,7 @@ impl Windows {
         if let Some(page) = self.pages.get_mut(&id)
             && page.firsts.insert(first)
         {
+            page.moved |= page.firsts.len() > 1;
             each(block(first, page.pages)).for_each(|frame| self.by_frame.add(frame, id));
         }
     }
@@ -329,9 +358,23 @@ impl Windows {
         at.map(|(_, _, id)| *id).collect()
     }
 
-    /// The windows of the pages that one of `frames` holds.
-    pub(super) fn of_frames(&self, frames: FrameRange) -> BTreeSet<WindowId> {
-        self.of_pages(self.pages_with(frames))
+    /// The windows whose translations show old contents after a store to one of `frames`.
+    ///
+    /// A page that has one frame shows what is stored there; two entries of which one replaced the
+    /// other do not.
+    pub(super) fn outdated_by(&self, frames: FrameRange) -> BTreeSet<WindowId> {
+        let moved = |id: &PageId| self.pages[id].moved || self.pages[id].label.is_none();
+        self.of_pages(self.pages_with(frames).into_iter().filter(moved))
+    }
+
+    /// The windows of some pages of a file.
+    pub(super) fn of_pages_of_file(&self, file: u64, indices: Range<u64>) -> BTreeSet<WindowId> {
+        let is_one = |label: &LogicalPage| match label {
+            LogicalPage::File { file: of, index } => *of == file && indices.contains(index),
+            LogicalPage::Anon { .. } => false,
+        };
+        let pages = self.by_label.0.iter().filter(|(label, _)| is_one(label)).flat_map(|(_, pages)| pages);
+        self.of_pages(pages.copied())
     }
 
     /// The windows of a logical page; those of replaced entries that are linked with them are not.

@@ -360,7 +360,12 @@ impl<I: Isa> Sim<I> {
                 self.0.in_flight.replaced_live.set(true);
                 self.touch_all_judged();
             }
-            Fact::FrameFreed { .. } | Fact::PageReplaced { .. } | Fact::EditInPlace { .. } => self.touch_all_judged(),
+            Fact::FrameFreed { .. }
+            | Fact::PageMoved { .. }
+            | Fact::PageFilled { .. }
+            | Fact::PagesRemoved { .. }
+            | Fact::PageReplaced { .. }
+            | Fact::EditInPlace { .. } => self.touch_all_judged(),
         }
     }
 
