@@ -29,7 +29,7 @@ use crate::stored_ref::StoredFolioRef;
 use core::fmt;
 use core::sync::atomic::Ordering;
 use pagewright_sync::{Backend, LineRef, LineUse, Platform, bomb};
-use pagewright_types::{DebtKey, FileId, ForkNodeId, FrameRange, Order, Pfn, SwapEntry};
+use pagewright_types::{FileId, ForkNodeId, FrameRange, Order, Pfn, SwapEntry};
 
 /// The name under which uses of the references and mapcounts of folios are reported.
 pub const FOLIO_COUNTS: &str = "folio counts";
@@ -474,14 +474,6 @@ impl<'a> Folio<'a> {
             self.record().pincount_or_swap.store(0, Ordering::Relaxed);
             FolioRef::new(self.head)
         })
-    }
-
-    /// Adds a debt that the frames will owe when they are freed, by this or another caller.
-    ///
-    /// For a caller that gives up a reference while a TLB may still reach the folio through a
-    /// mapping that is gone.
-    pub fn add_debt(self, key: DebtKey) {
-        self.record().merge_debt(key);
     }
 }
 

@@ -77,6 +77,7 @@ mod chain;
 pub mod clear;
 mod counts;
 mod folio;
+mod folio_debt;
 mod folio_flags;
 mod frames;
 mod free;

@@ -303,6 +303,12 @@ impl FrameRecord {
         let merged = |debt| Some(DebtKey::new(debt).merge(key).raw());
         let _ = self.debt.fetch_update(Ordering::Relaxed, Ordering::Relaxed, merged);
     }
+
+    /// Forgets the debt `paid` of a block in use, unless it has changed.
+    pub(crate) fn forget_debt(&self, paid: DebtKey) {
+        // A failure leaves a debt that the next caller settles.
+        let _ = self.debt.compare_exchange(paid.raw(), DebtKey::NONE.raw(), Ordering::Relaxed, Ordering::Relaxed);
+    }
 }
 
 #[cfg(test)]

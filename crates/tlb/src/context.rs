@@ -76,6 +76,8 @@ pub struct TlbContext {
     unplaced: AtomicU64,
     /// The epoch up to which everything that was deferred in the space is flushed.
     flushed: AtomicU64,
+    /// Batches that let translations of the space linger, and have not moved its generation since.
+    lingerers: AtomicU32,
     /// How many [`crate::SecondaryMmu`]s are registered.
     pub(crate) secondaries: AtomicU32,
     /// arm64: the ASID in the low 16 bits, the allocator's generation above; 0 before the first
@@ -85,22 +87,19 @@ pub struct TlbContext {
 
 impl TlbContext {
     pub(crate) fn new(id: SpaceId, root: Pfn) -> Self {
-        let (generation, asid) = (AtomicU64::new(1), AtomicU64::new(0));
-        let upper_gathers = AtomicU32::new(0);
-        let (deferred, unplaced, flushed) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
-        let (cpus, flush_pending, secondaries) = (AtomicCpuMask::new(), AtomicU32::new(0), AtomicU32::new(0));
         Self {
             id,
             root,
-            cpus,
-            generation,
-            flush_pending,
-            upper_gathers,
-            deferred,
-            unplaced,
-            flushed,
-            secondaries,
-            asid,
+            cpus: AtomicCpuMask::new(),
+            generation: AtomicU64::new(1),
+            flush_pending: AtomicU32::new(0),
+            upper_gathers: AtomicU32::new(0),
+            deferred: AtomicU64::new(0),
+            unplaced: AtomicU64::new(0),
+            flushed: AtomicU64::new(0),
+            lingerers: AtomicU32::new(0),
+            secondaries: AtomicU32::new(0),
+            asid: AtomicU64::new(0),
         }
     }
 
@@ -233,6 +232,36 @@ impl TlbContext {
     /// What was cleared has been flushed.
     pub(crate) fn dec_flush_pending(&self) {
         self.flush_pending.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// Whether translations linger that no generation tells a CPU to flush when it comes back.
+    #[inline]
+    pub(crate) fn has_lingerers(&self) -> bool {
+        self.lingerers.load(Ordering::SeqCst) > 0
+    }
+
+    /// A batch lets a translation linger; it holds the lock of the table.
+    pub(crate) fn inc_lingerers(&self) {
+        self.lingerers.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Moves the generation in place of batches that have not yet, for a caller that asks clocks.
+    #[inline]
+    pub(crate) fn move_for_lingerers(&self) {
+        if self.has_lingerers() {
+            self.bump();
+        }
+    }
+
+    /// That batch has moved the generation.
+    pub(crate) fn dec_lingerers(&self) {
+        self.lingerers.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// Whether a device translates through the space.
+    #[inline]
+    pub(crate) fn has_secondaries(&self) -> bool {
+        self.secondaries.load(Ordering::SeqCst) > 0
     }
 
     /// arm64: the ASID last given to the space.

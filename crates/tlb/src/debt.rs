@@ -6,7 +6,7 @@ use crate::engine::{FlushInfo, Tlb};
 use pagewright_arch::PteSlot;
 use pagewright_plant::plant;
 use pagewright_sync::{Platform, bomb};
-use pagewright_types::{Level, PageRange, VirtAddr};
+use pagewright_types::{Level, PageRange, Rights, VirtAddr};
 
 /// The flush that an edit of a page-table entry owes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +40,8 @@ pub struct Debt<'t, P: Platform, T: IntoDetachedPieces> {
     owed: OwedFlush,
     va: VirtAddr,
     slot: Option<PteSlot>,
+    /// Whether a leaf without a right to store was cleared.
+    cleared_read_only: bool,
     detached: Option<T>,
 }
 
@@ -47,7 +49,7 @@ impl<'t, P: Platform, T: IntoDetachedPieces> Debt<'t, P, T> {
     /// Creates the debt of an edit of the entry for `va`, which owns what the edit detached.
     #[inline]
     pub fn new(tlb: &'t Tlb<P>, context: &'t TlbContext, va: VirtAddr, owed: OwedFlush, detached: T) -> Self {
-        Self { tlb, context, owed, va, slot: None, detached: Some(detached) }
+        Self { tlb, context, owed, va, slot: None, cleared_read_only: false, detached: Some(detached) }
     }
 
     /// Names the entry that was edited.
@@ -58,6 +60,21 @@ impl<'t, P: Platform, T: IntoDetachedPieces> Debt<'t, P, T> {
     pub fn at(mut self, slot: PteSlot) -> Self {
         self.slot = Some(slot);
         self
+    }
+
+    /// Says that a leaf was cleared, and what its word allowed just before.
+    ///
+    /// Only a leaf that allowed no store may linger ([`LazyBatch`](crate::LazyBatch)).
+    #[inline]
+    pub fn cleared(mut self, rights: Rights) -> Self {
+        self.cleared_read_only = !rights.contains(Rights::WRITE);
+        self
+    }
+
+    /// Whether a leaf was cleared that allowed no store.
+    #[inline]
+    pub(crate) fn is_cleared_read_only(&self) -> bool {
+        self.cleared_read_only
     }
 
     /// The entry that was edited, if it is known.
@@ -85,7 +102,7 @@ impl<'t, P: Platform, T: IntoDetachedPieces> Debt<'t, P, T> {
     where
         't: 'o,
     {
-        Debt { tlb: self.tlb, context: other, owed: self.owed, va: self.va, slot: None, detached: Some(()) }
+        Debt::new(self.tlb, other, self.va, self.owed, ())
     }
 
     /// The level of the leaf that was edited, if that owes a flush.

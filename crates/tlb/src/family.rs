@@ -16,7 +16,7 @@
 
 use crate::context::TlbContext;
 use crate::debt::Debt;
-use crate::defer::Batch;
+use crate::defer::{Batch, LazyBatch};
 use crate::detached::IntoDetachedPieces;
 use crate::region::{Region, RegionSet};
 use alloc::vec::Vec;
@@ -156,6 +156,20 @@ impl<'f, 't, P: Platform, T: IntoDetachedPieces> FamilyDebt<'f, 't, P, T> {
             Some(_) if debt.level().is_some_and(|level| level > Level::PTE) => Self { token, debt }.settle(),
             Some(token) => batch.absorb_of_family(context, token.others(context), debt),
             None => batch.absorb(context, debt),
+        }
+    }
+
+    /// Lets the translation linger if it may, and returns whether it does.
+    ///
+    /// Otherwise as [`absorb_into`](Self::absorb_into).
+    pub fn absorb_lazily(self, lazy: &mut LazyBatch<'_, P>, context: &Arc<TlbContext>) -> bool {
+        let Self { token, debt } = self;
+        match lazy.try_linger(context, token.is_some(), debt) {
+            Ok(()) => true,
+            Err(debt) => {
+                Self { token, debt }.absorb_into(lazy.batch(), context);
+                false
+            }
         }
     }
 

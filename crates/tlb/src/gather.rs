@@ -223,7 +223,7 @@ impl<'t, P: Platform> Gather<'t, P> {
         let unplaced = self.context.unplaced().filter(unpaid);
         let depends = own.is_some() || unplaced.is_some();
         let epoch = if plant!(DeferredNotSeen; false, depends) { self.tlb.begin_paying(self.context) } else { None };
-        if self.owed.family.is_some_and(|deferred| self.tlb.flush_family(deferred)) {
+        if self.owed.family.is_some_and(|deferred| self.tlb.flush_family(self.context, deferred)) {
             self.tlb.count(Counter::PwTlbBatchOvertaken, 1);
         }
         if cfg!(debug_assertions) && depends {

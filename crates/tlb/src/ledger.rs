@@ -207,7 +207,7 @@ impl<P: Platform> Ledger<P> {
 
     /// The online CPUs that still owe `key`, and the number of its CPUs that have paid.
     ///
-    /// That number is 0 for a key below the floor, whose mask is not looked at.
+    /// That number is 0 for a key below a floor, whose mask is not looked at.
     ///
     /// An offline CPU flushes everything before it runs anything (INV-TLB-HOTPLUG). Clocks alone
     /// decide; [`Tlb::owing`](crate::Tlb::owing) knows which CPUs have flushed the space since.
@@ -222,7 +222,7 @@ impl<P: Platform> Ledger<P> {
         online: &CpuMask,
         has_seen: impl Fn(CpuId, SpaceGeneration) -> bool,
     ) -> (CpuMask, u32) {
-        if self.below_floor(key) {
+        if self.below_floor(key) || key.epoch() <= self.key_floor.load(Ordering::Acquire) {
             return (CpuMask::EMPTY, 0);
         }
         let (mask, of_space) = if key.is_merged() { (*online, None) } else { self.masks.lock().of(key) };

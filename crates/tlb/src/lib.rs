@@ -68,6 +68,7 @@
 //!  edit ─▶ Debt ─┬─ settle ───────────────────▶ one flush ─▶ free    one entry
 //!                ├─ absorb ─▶ Gather ── settle ─▶ one flush ─▶ free    one operation on one space
 //!                ├─ absorb ─▶ Batch ─── settle ─▶ one wait ──▶ free    many pages in many spaces
+//!                ├─ absorb ─▶ LazyBatch ─ settle ─▶ no wait ───▶ park  the same, of translations that may linger
 //!                └─ dropped, alone or inside a Gather or a Batch (a bug: debug builds panic)
 //!                      ├─▶ the space: a deferred flush, which the next operation there pays
 //!                      └─▶ Ledger::open ─▶ frames parked under a DebtKey
@@ -75,12 +76,13 @@
 //! ```
 //!
 //! A plain gather is settled before the locks that cover its edits are released, so no other
-//! operation meets one of them. Three deferrals outlive those locks:
+//! operation meets one of them. Four deferrals outlive those locks:
 //!
 //! | deferred by | recorded in | paid by |
 //! | --- | --- | --- |
 //! | [`Gather::concurrent`], beside faults and other zaps | a count in the [`TlbContext`], and a mark in the record of each table that it edits | its `settle` |
 //! | [`Batch`] | the entry, which is *pending*; the key of its table; the latest epoch, on arm64 with its issuer, in the [`TlbContext`] | its `settle` |
+//! | [`LazyBatch`] | the may-linger key of the table; the key of the frames that the pages left, and of the copies of those that moved | an operation that meets the table; the allocation of the frame; a store to the copy |
 //! | a drop | the latest epoch without a place in the [`TlbContext`], for the rights; the [`DebtKey`](pagewright_types::DebtKey) of each frame | frames by [`Tlb::alloc`], on the CPUs whose clocks are behind the key |
 //!
 //! # What each operation flushes
@@ -90,16 +92,17 @@
 //! [operations](DependentOperation) and [states](EntryDeferral) are; *the table* is every page below
 //! it. Debug builds assert it (INV-TLB-COVER).
 //!
-//! | operation | Paid | Pending | Lingering | Gathered | Weakened | Unplaced | Merged |
-//! | --- | --- | --- | --- | --- | --- | --- | --- |
-//! | Install | nothing | space | space | entry | – | space | everything |
-//! | StoreMany | nothing | space | space | – | space | space | everything |
-//! | EditWithoutRights | nothing | – | – | entry | entry | entry | entry |
-//! | Gather | nothing | space | space | – | space | space | everything |
-//! | ConcurrentGather | nothing | space | space | space | space | space | everything |
-//! | HandOver | nothing | table | table | – | table | space | everything |
-//! | SettleEntry | nothing | nothing | nothing | nothing | nothing | nothing | nothing |
-//! | AbsorbPending | nothing | space | space | space | space | space | space |
+//! | operation | Paid | Pending | Lingering | Covered | Gathered | Weakened | Unplaced | Merged |
+//! | --- | --- | --- | --- | --- | --- | --- | --- | --- |
+//! | Install | nothing | space | space | – | entry | – | space | everything |
+//! | StoreMany | nothing | space | space | space | – | space | space | everything |
+//! | EditWithoutRights | nothing | – | – | – | entry | entry | entry | entry |
+//! | Gather | nothing | space | space | space | – | space | space | everything |
+//! | ConcurrentGather | nothing | space | space | space | space | space | space | everything |
+//! | HandOver | nothing | table | table | table | – | table | space | everything |
+//! | SettleEntry | nothing | nothing | nothing | nothing | nothing | nothing | nothing | nothing |
+//! | AbsorbPending | nothing | space | space | space | space | space | space | space |
+//! | Widen | nothing | – | – | space | nothing | nothing | nothing | – |
 //!
 //! A store of a soft entry, and a zap of one, flush nothing: the mark of the entry stays.
 //!
@@ -158,8 +161,8 @@ mod walkers;
 pub use clear_measurements::ClearMeasurements;
 pub use context::TlbContext;
 pub use debt::{Debt, OwedFlush};
-pub use defer::Batch;
 pub use defer::cover::{DependentOperation, EntryDeferral, FlushCover, required_cover};
+pub use defer::{Batch, LazyBatch};
 pub use detached::{DetachedPiece, IntoDetachedPieces};
 pub use engine::{BatchPolicy, FlushInfo, Tlb, TlbConfig, TlbSetupError};
 pub use family::{Family, FamilyDebt, FamilyToken};

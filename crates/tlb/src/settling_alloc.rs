@@ -190,10 +190,16 @@ impl<P: Platform> Tlb<P> {
     /// # Panics
     /// In debug builds when a CPU owes it and the caller may not wait for other CPUs.
     pub fn settle(&self, key: DebtKey) {
-        if !self.ledger().below_floor(key) {
-            let (owing, paid) = self.owing(key);
-            self.flush_owing(&owing, paid);
+        self.settle_owing(key);
+    }
+
+    /// As [`Tlb::settle`]; returns whether any CPU had not paid.
+    pub(crate) fn settle_owing(&self, key: DebtKey) -> bool {
+        if self.ledger().below_floor(key) {
+            return false;
         }
+        let (owing, paid) = self.owing(key);
+        self.flush_owing(&owing, paid)
     }
 
     /// Flushes the CPUs that owe, beside `paid` that do not any more; returns whether any owed.
@@ -233,13 +239,24 @@ impl<P: Platform> Tlb<P> {
         };
         let key = self.ledger().open_of(mask, of_space);
         plant!(DroppedRightsForgotten; (), context.defer_unplaced(DeferredFlush::of_key(key, issuer)));
-        self.park_under(key, pieces);
+        self.park_dropped(key, pieces);
     }
 
-    /// Parks what a dropped debt held under `key`.
+    /// Parks what a dropped debt held under `key`, and counts it.
+    pub(crate) fn park_dropped(&self, key: DebtKey, pieces: impl FnOnce(&mut dyn FnMut(DetachedPiece))) {
+        let mut parked = 0;
+        self.park_under(key, |sink| {
+            pieces(&mut |piece| {
+                parked += 1;
+                sink(piece);
+            });
+        });
+        self.count(Counter::PwTlbDebtParked, parked);
+    }
+
+    /// Parks pieces under `key`.
     pub(crate) fn park_under(&self, key: DebtKey, pieces: impl FnOnce(&mut dyn FnMut(DetachedPiece))) {
         pieces(&mut |piece| {
-            self.count(Counter::PwTlbDebtParked, 1);
             match piece {
                 DetachedPiece::Block(block) => {
                     // It may be a table, and the key says nothing of who walks without locks

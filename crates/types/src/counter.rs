@@ -99,6 +99,15 @@ crate::named_table! {
         PwTlbBatchPaid = "pw_tlb_batch_paid", "Batches that settled without a wait, because every CPU had flushed since.";
         PwTlbBatchOvertaken = "pw_tlb_batch_overtaken", "Flushes by an operation that met entries whose flush was deferred and not known to be complete, and that had nothing else to flush.";
         PwTlbPaidAlready = "pw_tlb_paid_already", "CPUs that got no IPI, because their clock had passed the debt.";
+        PwLingerPages = "pw_linger_pages", "Pages whose read-only translations were left in TLBs when they moved.";
+        PwLingerPageRefused = "pw_linger_page_refused", "Pages whose translations were flushed although tlb_linger lets some stay, because the page is of shared memory, or of a file that has or had a writer.";
+        PwLingerNothingOwed = "pw_linger_nothing_owed", "The same, because the cleared entry allowed no access and its flush was complete: nothing was owed.";
+        PwLingerWritable = "pw_linger_writable", "The same, because the cleared entry allowed stores.";
+        PwLingerShared = "pw_linger_shared", "The same, because several spaces reach the table of the entry, or it is above the last level.";
+        PwLingerUnflushed = "pw_linger_unflushed", "The same, because a flush of the table or the space was not complete, and may have been of a right to store.";
+        PwLingerDevice = "pw_linger_device", "The same, because a device walks the tables of the space.";
+        PwLingerNoWait = "pw_linger_no_wait", "The same, because no other CPU could hold the translation.";
+        PwLingerSettledForStore = "pw_linger_settled_for_store", "Flushes before a store to a page that TLBs might still read at the frame that it left.";
         NrFollPinAcquired = "nr_foll_pin_acquired", "Pages pinned; at rest equal to nr_foll_pin_released.";
         NrFollPinReleased = "nr_foll_pin_released", "Pages unpinned.";
         PwGupFast = "pw_gup_fast", "Pages of user memory that a lockless walk took.";

@@ -169,7 +169,10 @@ impl<'t, P: Platform> Batch<'t, P> {
             return;
         }
         if self.tlb.fx().caps().shootdown == ShootdownKind::Ipi {
-            sharers.iter().for_each(|context| self.cpus.insert_all(&context.cpus()));
+            for context in sharers {
+                context.move_for_lingerers();
+                self.cpus.insert_all(&context.cpus());
+            }
         }
         self.join(deferred, if let [only] = sharers { Some(only) } else { None });
     }
@@ -183,11 +186,8 @@ impl<'t, P: Platform> Batch<'t, P> {
         if plant!(DeferredNotTakenAlong; true, self.covers(context, owed)) {
             return;
         }
-        let flush = FlushInfo { range: None, level: Level::PTE, freed_tables: false };
         // What is deferred is recorded already: this flush repeats that of other operations.
-        if let Some(deferred) = self.defer_or_flush(context, flush) {
-            context.defer(deferred);
-        }
+        self.absorb_space(context);
     }
 
     /// Whether settling this batch pays for what a table owes: usually all of it is the batch's own.
@@ -212,12 +212,25 @@ impl<'t, P: Platform> Batch<'t, P> {
             }
     }
 
+    /// Adds a flush of the whole space.
+    pub(super) fn absorb_space(&mut self, context: &Arc<TlbContext>) {
+        let flush = FlushInfo { range: None, level: Level::PTE, freed_tables: false };
+        if let Some(deferred) = self.defer_or_flush(context, flush) {
+            context.defer(deferred);
+        }
+    }
+
+    /// Whether the flush of an edit in the space is deferred, and not made at once.
+    #[inline]
+    pub(super) fn would_defer(&self, context: &TlbContext) -> bool {
+        self.defers_flushes && self.tlb.others_may_hold(context, self.tlb.fx().cpu())
+    }
+
     /// Puts off a flush, or pays it at once and returns `None`.
     #[inline]
     fn defer_or_flush(&mut self, context: &Arc<TlbContext>, flush: FlushInfo) -> Option<DeferredFlush> {
-        let me = self.tlb.fx().cpu();
-        if self.defers_flushes && self.tlb.others_may_hold(context, me) {
-            return Some(self.defer(context, me, flush));
+        if self.would_defer(context) {
+            return Some(self.defer(context, self.tlb.fx().cpu(), flush));
         }
         self.tlb.count(Counter::PwTlbBatchAtOnce, 1);
         self.tlb.flush(context, flush);

@@ -28,11 +28,13 @@ pub enum DependentOperation {
     SettleEntry,
     /// A batch that depends on entries of the table ([`Batch::absorb_pending`](crate::Batch::absorb_pending)), and settles.
     AbsorbPending,
+    /// An entry gets the right to store to its folio, or the kernel stores ([`Tlb::settle_folio`](crate::Tlb::settle_folio)).
+    Widen,
 }
 
 impl DependentOperation {
     /// All operations, in the order of the table.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Install,
         Self::StoreMany,
         Self::EditWithoutRights,
@@ -41,6 +43,7 @@ impl DependentOperation {
         Self::HandOver,
         Self::SettleEntry,
         Self::AbsorbPending,
+        Self::Widen,
     ];
 }
 
@@ -53,6 +56,8 @@ pub enum EntryDeferral {
     Pending,
     /// It was cleared, and is pending under an unpaid may-linger key.
     Lingering,
+    /// It is a leaf of the copy of a page that moved, over an unpaid may-linger key.
+    Covered,
     /// A concurrent gather that is open has edited its table.
     Gathered,
     /// It is a leaf that was weakened, under an unpaid must-flush key.
@@ -65,8 +70,16 @@ pub enum EntryDeferral {
 
 impl EntryDeferral {
     /// All states, in the order of the table.
-    pub const ALL: [Self; 7] =
-        [Self::Paid, Self::Pending, Self::Lingering, Self::Gathered, Self::Weakened, Self::Unplaced, Self::Merged];
+    pub const ALL: [Self; 8] = [
+        Self::Paid,
+        Self::Pending,
+        Self::Lingering,
+        Self::Covered,
+        Self::Gathered,
+        Self::Weakened,
+        Self::Unplaced,
+        Self::Merged,
+    ];
 }
 
 /// What a flush covers; each includes those before it.
@@ -87,26 +100,32 @@ pub enum FlushCover {
 /// The least that `operation` flushes for an entry of which `deferral` holds.
 ///
 /// `None`: the two do not meet. An install finds no leaf, an edit of a leaf finds one, and an
-/// operation that holds the space exclusively finds no gather open.
+/// operation that holds the space exclusively finds no gather open. A covered leaf has rights:
+/// what takes them all meets its table, and so ends what it covers.
 #[must_use]
 pub const fn required_cover(operation: DependentOperation, deferral: EntryDeferral) -> Option<FlushCover> {
     use DependentOperation as Op;
     use EntryDeferral as Entry;
     Some(match (operation, deferral) {
         (_, Entry::Paid) | (Op::SettleEntry, _) => FlushCover::Nothing,
-        (Op::Install, Entry::Weakened)
+        (Op::Install, Entry::Weakened | Entry::Covered)
         | (Op::StoreMany | Op::Gather | Op::HandOver, Entry::Gathered)
-        | (Op::EditWithoutRights, Entry::Pending | Entry::Lingering) => return None,
+        | (Op::EditWithoutRights, Entry::Pending | Entry::Lingering | Entry::Covered)
+        | (Op::Widen, Entry::Pending | Entry::Lingering | Entry::Merged) => return None,
         (Op::EditWithoutRights, _) | (Op::Install, Entry::Gathered) => FlushCover::Entry,
-        (Op::HandOver, Entry::Pending | Entry::Lingering | Entry::Weakened) => FlushCover::Table,
+        (Op::HandOver, Entry::Pending | Entry::Lingering | Entry::Covered | Entry::Weakened) => FlushCover::Table,
         (Op::Install | Op::StoreMany | Op::Gather | Op::ConcurrentGather | Op::HandOver, Entry::Merged) => {
             FlushCover::Everything
         }
         // Of each space that reaches the table: the caller names them all.
         (Op::AbsorbPending, Entry::Merged) => FlushCover::Space,
+        // Of each space that mapped the page: the key of the folio names their CPUs.
+        (Op::Widen, Entry::Covered) => FlushCover::Space,
+        // No right is lost, and the leaf keeps its frame.
+        (Op::Widen, Entry::Gathered | Entry::Weakened | Entry::Unplaced) => FlushCover::Nothing,
         (
             Op::Install | Op::StoreMany | Op::Gather | Op::ConcurrentGather | Op::HandOver | Op::AbsorbPending,
-            Entry::Pending | Entry::Lingering | Entry::Gathered | Entry::Weakened | Entry::Unplaced,
+            Entry::Pending | Entry::Lingering | Entry::Covered | Entry::Gathered | Entry::Weakened | Entry::Unplaced,
         ) => FlushCover::Space,
     })
 }

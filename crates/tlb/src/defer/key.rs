@@ -156,7 +156,7 @@ impl<P: Platform> Tlb<P> {
     pub(crate) fn unpaid(&self, context: &TlbContext, key: TableKey) -> Option<KeyedFlush> {
         KeyedFlush::of(key).filter(|owed| match plant!(MergedPaidBySpace; Debtor::Space, owed.debtor) {
             Debtor::Space => !self.has_paid(context, owed.deferred),
-            Debtor::Family => !self.has_family_paid(owed.deferred),
+            Debtor::Family => context.has_lingerers() || !self.has_family_paid(owed.deferred),
         })
     }
 
@@ -176,8 +176,11 @@ impl<P: Platform> Tlb<P> {
     }
 
     /// Flushes everything on the CPUs that have not paid a merged key; returns whether one had not.
+    ///
+    /// `context` is the space through which its table was found.
     #[cold]
-    pub(crate) fn flush_family(&self, deferred: DeferredFlush) -> bool {
+    pub(crate) fn flush_family(&self, context: &TlbContext, deferred: DeferredFlush) -> bool {
+        context.move_for_lingerers();
         if self.has_family_paid(deferred) {
             return false;
         }

@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | `batch` | defers: a batch collects debts of many entries |
 //! | `cover` | says who must flush what |
+//! | `linger` | defers past the return: which translations may stay in TLBs, and until when |
 //! | `key` | encodes the keys in the record of a table, and says whether one is paid |
 //! | `table_key` | records: which entries of a table owe a flush since when, and what an install there flushes |
 //! | `pay` | pays: a batch settles, or another operation that finds a deferred entry first flushes it |
@@ -11,7 +12,9 @@
 mod batch;
 pub(crate) mod cover;
 pub(crate) mod key;
+mod linger;
 mod pay;
 mod table_key;
 
 pub use batch::Batch;
+pub use linger::LazyBatch;

@@ -72,11 +72,17 @@ impl<P: Platform> Tlb<P> {
     }
 
     /// Whether no CPU can hold what was deferred: the space was flushed since, or the clocks say so.
+    ///
+    /// Clocks say nothing while a batch lets translations linger and has not moved the generation:
+    /// a CPU that runs another space may come back to what it has kept (INV-LINGER-GENERATION).
     pub(crate) fn has_paid(&self, context: &TlbContext, deferred: DeferredFlush) -> bool {
         let paid = |cpu: CpuId| self.ledger().has_reached(cpu, deferred.epoch());
         context.is_flushed(deferred)
             || match (self.fx().caps().shootdown, deferred.issuer()) {
-                (ShootdownKind::Ipi, _) => context.cpus().iter().all(|cpu| self.is_lazy(cpu) || paid(cpu)),
+                (ShootdownKind::Ipi, _) => {
+                    !plant!(ClocksBeforeGeneration; false, context.has_lingerers())
+                        && context.cpus().iter().all(|cpu| self.is_lazy(cpu) || paid(cpu))
+                }
                 (ShootdownKind::Broadcast, Some(issuer)) => paid(plant!(OwnClockAsked; self.fx().cpu(), issuer)),
                 (ShootdownKind::Broadcast, None) => self.fx().online().iter().all(paid),
             }
@@ -177,7 +183,7 @@ impl<P: Platform> Drop for Batch<'_, P> {
             self.tlb.ledger().open(owing)
         };
         let (tlb, detached) = (self.tlb, &mut self.detached);
-        tlb.park_under(key, |sink| detached.drain(tlb.frames(), sink));
+        tlb.park_dropped(key, |sink| detached.drain(tlb.frames(), sink));
         bomb::dropped(format_args!("INV-TLB-DEBT: batch of {} entries dropped unsettled", self.entries));
     }
 }

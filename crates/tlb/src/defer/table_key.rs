@@ -51,11 +51,11 @@ use super::cover::{DependentOperation, EntryDeferral, FlushCover, assert_covers}
 use super::key::{Debtor, KeyedFlush, has_gather, with_gather};
 use crate::context::{DeferredFlush, TlbContext};
 use crate::engine::{FlushInfo, Tlb};
-use pagewright_arch::{Isa, PendingSequence, PteSlot};
+use pagewright_arch::{Isa, PendingSequence, PteSlot, ShootdownKind};
 use pagewright_frame::TableKey;
 use pagewright_plant::plant;
 use pagewright_sync::{LineUse, Platform};
-use pagewright_types::{Counter, Level, PageRange, Pfn, VirtAddr};
+use pagewright_types::{Counter, CpuId, Level, PageRange, Pfn, VirtAddr};
 
 impl<P: Platform> Tlb<P> {
     /// Records that the flush of the entry in `slot`, edited just now, is deferred.
@@ -92,17 +92,25 @@ impl<P: Platform> Tlb<P> {
         self.mark_pending(slot, sequence);
     }
 
-    /// Lets translations of the entry in `slot`, which was cleared just now, linger.
+    /// Lets translations of the last-level entry for `va` in `slot`, cleared just now, linger.
     ///
-    /// For a leaf whose translations are read-only and clean in every TLB, and whose page keeps its
-    /// contents until they are flushed. An operation that meets the table, and an install in the
-    /// entry, flush them first. The caller holds the lock of the table.
-    pub fn defer_lingering(&self, context: &TlbContext, slot: PteSlot, va: VirtAddr, level: Level) {
-        let start = va.align_down(level.span());
-        let range = Some(PageRange::new(start, start.add(level.span())));
-        let (deferred, _) =
-            self.defer_flush(context, self.fx().cpu(), range, |tlb| tlb.issue_leaf(context, start, level));
-        self.note_lingering(context, slot, deferred);
+    /// arm64: issues their invalidation, without waiting, and returns the CPU that did. An operation
+    /// that meets the table, and an install in the entry, flush them first. The caller holds the
+    /// lock of the table, counts among the [lingerers](TlbContext::inc_lingerers) of the space, and
+    /// moves its generation before it ceases to.
+    pub(crate) fn defer_lingering(&self, context: &TlbContext, slot: PteSlot, va: VirtAddr) -> Option<CpuId> {
+        self.fx().publish();
+        self.use_context(context, LineUse::Store);
+        let issuer = match self.fx().caps().shootdown {
+            ShootdownKind::Ipi => None,
+            ShootdownKind::Broadcast => {
+                self.issue_leaf(context, va, Level::PTE);
+                Some(self.fx().cpu())
+            }
+        };
+        // INV-LEDGER-SAMPLE: read after the edit.
+        self.note_lingering(context, slot, DeferredFlush::new(self.ledger().sample(), issuer));
+        issuer
     }
 
     #[inline]
@@ -217,7 +225,7 @@ impl<P: Platform> Tlb<P> {
             match owed.debtor {
                 Debtor::Space => space = true,
                 Debtor::Family => {
-                    flushed |= self.flush_family(owed.deferred);
+                    flushed |= self.flush_family(context, owed.deferred);
                     cover = FlushCover::Everything;
                 }
             }

@@ -8,6 +8,7 @@ mod hotplug;
 mod ipi;
 mod ledger;
 mod lines;
+mod linger;
 mod order;
 mod parked;
 mod place;

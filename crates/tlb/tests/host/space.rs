@@ -6,9 +6,9 @@ use pagewright_arch::{Caps, Effects, Isa, Leaf, LeafFlags, Pte, PteSlot, TableEn
 use pagewright_sync::Arc as SyncArc;
 use pagewright_tlb::frames::{FolioRef, FrameState};
 use pagewright_tlb::{
-    Batch, BatchPolicy, Debt, Family, FamilyDebt, FlushInfo, Gather, OwedFlush, Tlb, TlbConfig, TlbContext,
+    Batch, BatchPolicy, Debt, Family, FamilyDebt, FlushInfo, Gather, LazyBatch, OwedFlush, Tlb, TlbConfig, TlbContext,
 };
-use pagewright_types::{Level, Order, PAGE_SIZE, PageRange, Pfn, Rights, VirtAddr};
+use pagewright_types::{DebtKey, Level, Order, PAGE_SIZE, PageRange, Pfn, Rights, VirtAddr};
 use std::sync::Arc;
 
 /// Frames of the machines here.
@@ -135,10 +135,15 @@ impl<I: Isa> Space<I> {
         FamilyDebt::new(Some(&token), self.clear(index)).absorb_into(batch, &self.context);
     }
 
-    /// Clears an entry that holds no reference, and lets its translations linger.
-    pub(crate) fn linger(&self, index: u16) {
-        self.tlb.fx().swap(self.slot(index), Pte::EMPTY);
-        self.tlb.defer_lingering(&self.context, self.slot(index), page(index), Level::PTE);
+    /// Clears an entry that holds no reference, and lets its translations linger; their key.
+    ///
+    /// The entry allowed no store, and another CPU runs the space.
+    pub(crate) fn linger(&self, index: u16) -> DebtKey {
+        let mut lazy = LazyBatch::new(&self.tlb, true);
+        lazy.begin_folio(true);
+        let debt = FamilyDebt::new(None, self.clear(index).cleared(Rights::READ));
+        assert!(debt.absorb_lazily(&mut lazy, &self.context) && lazy.end_folio(), "entry {index} may not linger");
+        lazy.settle()
     }
 
     /// An operation that depends on the entries of the last-level table.
