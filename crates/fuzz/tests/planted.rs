@@ -313,6 +313,18 @@ fn expected(plant: PlantedBug) -> (Vec<Search>, &'static [Rule]) {
         | Bug::FastNoRecheck
         | Bug::PageOutIgnoresPin
         | Bug::WalkersNotAwaited => elsewhere("mm/tests/gup"),
+        Bug::WritableLingers
+        | Bug::FolioLingersInPart
+        | Bug::LingersUnflushed
+        | Bug::StoredWhileLingering
+        | Bug::ProtectGivesUnsettledRight
+        | Bug::ForcedWriteUnsettled
+        | Bug::MovedFrameNotParked
+        | Bug::CopyWithoutKey
+        | Bug::EvictedKeyLost
+        | Bug::TruncatedUnsettled
+        | Bug::KeyNotHandedOn => elsewhere("mm/tests/migrate"),
+        Bug::ClocksBeforeGeneration => elsewhere("tlb/tests/host/linger.rs"),
         Bug::BindFallsBack | Bug::FaultIgnoresPolicy | Bug::MergeIgnoresPolicy | Bug::PolicyInSharedTable => {
             elsewhere("mm/tests/policy")
         }

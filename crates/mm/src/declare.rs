@@ -19,9 +19,11 @@
 
 use crate::mm::Mm;
 use crate::space::Space;
+use core::ops::Range;
 use pagewright_sync::Platform;
-use pagewright_types::judge::Fact;
-use pagewright_types::{PageRange, Rights};
+use pagewright_tlb::frames::{Folio, FolioOwner};
+use pagewright_types::judge::{Fact, LogicalPage};
+use pagewright_types::{FileId, PageRange, Rights, VirtAddr};
 
 impl<P: Platform> Mm<P> {
     /// Executes a call or a fault, and declares that it returns.
@@ -32,9 +34,34 @@ impl<P: Platform> Mm<P> {
         result
     }
 
+    /// Declares that translations of the page at `va` may stay in TLBs after its entry was cleared.
+    pub(crate) fn declare_deferred(&self, space: &Space<P>, va: VirtAddr, folio: Folio<'_>) {
+        let (root, range, page) = (space.table().root(), PageRange::page(va), logical_page(folio));
+        self.fx().declare(Fact::RightDeferred { root, range, frame: folio.pfn(), copy: None, page });
+    }
+
+    /// Declares that a page of a file was read, and is in no cache yet.
+    pub(crate) fn declare_filled(&self, folio: Folio<'_>) {
+        self.fx().declare(Fact::PageFilled { page: logical_page(folio), frame: folio.pfn() });
+    }
+
+    /// Declares that pages of a file were removed.
+    pub(crate) fn declare_removed(&self, file: FileId, pages: Range<u64>) {
+        self.fx().declare(Fact::PagesRemoved { file: u64::from(file.raw()), first: pages.start, end: pages.end });
+    }
+
     /// Declares that `range` has only the rights `left` when the present call returns.
     #[inline]
     pub(crate) fn declare_reduced(&self, space: &Space<P>, range: PageRange, left: Rights) {
         self.fx().declare(Fact::RightReduced { root: space.table().root(), range, left });
+    }
+}
+
+/// The page of a small folio, whatever frame holds it.
+fn logical_page(folio: Folio<'_>) -> LogicalPage {
+    match folio.owner() {
+        FolioOwner::File(file) => LogicalPage::File { file: u64::from(file.raw()), index: folio.index() },
+        // No other page of the tree of forks is at the same address of the same space.
+        FolioOwner::Anon(_) | FolioOwner::None => LogicalPage::Anon { id: folio.index() },
     }
 }

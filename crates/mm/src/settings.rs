@@ -201,6 +201,9 @@ settings! {
     TlbBatch = "tlb_batch", "nowhere: Linux decides in arch_tlbbatch_should_defer", 1,
         SettingValues::Word(&["never", "auto", "always"]),
         "Whether reclaim and writeback defer the flushes of many pages and wait once; auto: where a flush waits for other CPUs.";
+    TlbLinger = "tlb_linger", "nowhere: Linux never merged the series", 0,
+        SettingValues::Word(&["never", "migration", "unmap"]),
+        "Whether read-only translations stay in TLBs, until a store or the reuse of the frame needs their flush; migration: those of pages that moved; unmap: also those of pages that reclaim unmapped.";
     TlbSinglePageFlushCeiling = "tlb_single_page_flush_ceiling", "/sys/kernel/debug/x86/tlb_single_page_flush_ceiling", 33,
         SettingValues::Number { min: 0, max: 512 },
         "Number of pages above which a flush on x86-64 drops the whole address space instead of single pages.";

@@ -3,6 +3,7 @@
 use super::race::device_step;
 use pagewright_mm::file::FileOps;
 use pagewright_types::Errno;
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 /// A file whose pages are zero.
@@ -73,5 +74,28 @@ impl FileOps for DiskFile {
 
     fn could_be_written(&self) -> bool {
         !self.0.foreign
+    }
+}
+
+/// A file that keeps the first word of each page that is written; others begin with their index.
+#[derive(Default)]
+pub struct KeepingFile(Mutex<HashMap<u64, u64>>);
+
+impl FileOps for KeepingFile {
+    fn is_resident(&self, _index: u64) -> bool {
+        true
+    }
+
+    fn read_page(&self, index: u64, put: &mut dyn FnMut(u64, &[u8])) -> Result<(), Errno> {
+        let word = self.0.lock().expect("unpoisoned").get(&index).copied().unwrap_or(index);
+        put(0, &word.to_le_bytes());
+        Ok(())
+    }
+
+    fn write_page(&self, index: u64, get: &mut dyn FnMut(u64, &mut [u8])) -> Result<(), Errno> {
+        let mut word = [0; 8];
+        get(0, &mut word);
+        self.0.lock().expect("unpoisoned").insert(index, u64::from_le_bytes(word));
+        Ok(())
     }
 }

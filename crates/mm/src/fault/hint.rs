@@ -37,10 +37,11 @@ impl<P: Platform> Fault<'_, P> {
     ///
     /// If the flush of the scan is pending, it is owed here: another TLB may still have a right
     /// that the leaf does not get back. Below a shared pointer, a private leaf gets no right to
-    /// store, because it is for all sharers.
+    /// store, because it is for all sharers. Where translations of pages that move may linger, no
+    /// leaf gets it: only a page that is read keeps them.
     fn restore_hint(&self, table: &LockedTable<'_, P, EditForAll<'_, P>>, leaf: LeafView) -> FaultProgress {
         let mut rights = plant!(HintGivesEveryRight; self.mapping_rights(), self.vma.leaf_rights(leaf.flags()));
-        if self.is_shared() && !self.vma.is_shared() {
+        if self.is_shared() && !self.vma.is_shared() || self.mm.lets_moved_linger() {
             rights -= Rights::WRITE;
         }
         let restored = |leaf: LeafView| leaf.with_rights(rights).with(LeafFlags::ACCESSED);

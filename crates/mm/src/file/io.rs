@@ -76,6 +76,7 @@ impl<P: Platform> Mm<P> {
         if end > FileObject::<P>::MAX_BYTES {
             return Err(MmError::FileTooLarge { bytes: end });
         }
+        file.note_writer();
         let _resize = file.resize.write();
         let mut done = 0;
         while done < bytes.len() {
@@ -109,6 +110,7 @@ impl<P: Platform> Mm<P> {
             file.check_unsealed(Seals::GROW)?;
         }
         let folio = file.find_or_create(self, at / PAGE_SIZE, true, NewPages::default())?.folio;
+        self.tlb.settle_folio(self.frames().folio_of(&folio));
         self.fx().write(folio.pfn().base().add(at % PAGE_SIZE), bytes);
         self.note_stored(self.frames().folio_of(&folio));
         self.put_folio(folio);

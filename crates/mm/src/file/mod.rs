@@ -7,6 +7,7 @@
 //!   restrictions that cannot be removed.
 //! - `resize` – truncation, holes, preallocation; `io` – reads and writes through the cache;
 //!   `writeback` – dirty pages to their file.
+//! - `linger` – what TLBs may still read of pages that moved or left the cache.
 //!
 //! Protocol: the cache holds one reference to each page, and each mapping another. A page is filled
 //! before it is added to the cache, so a page found there is up to date. An operation that changes
@@ -24,6 +25,7 @@
 mod cache;
 mod exchange;
 mod io;
+mod linger;
 mod memfd;
 mod object;
 mod registry;

@@ -132,6 +132,10 @@ pub struct FileObject<P: Platform> {
     tmpfs: Option<Arc<Tmpfs>>,
     /// See [`FileObject::removals`].
     pub(super) removals: AtomicU64,
+    /// The key of pages that left the cache; changes with `pages` locked (see `linger`).
+    pub(super) evicted_key: AtomicU64,
+    /// See [`FileObject::note_writer`].
+    pub(super) written: AtomicBool,
 }
 
 impl<P: Platform> FileObject<P> {
@@ -154,6 +158,8 @@ impl<P: Platform> FileObject<P> {
             unevictable: AtomicBool::new(false),
             tmpfs: options.tmpfs,
             removals: AtomicU64::new(0),
+            evicted_key: AtomicU64::new(0),
+            written: AtomicBool::new(false),
         }
     }
 
@@ -317,6 +323,9 @@ impl<P: Platform> FileObject<P> {
         if users.mappers.update(key, |mapper| mapper.mappings += 1).is_none() {
             users.mappers.try_reserve(1, || mm.permit())?;
             users.mappers.insert(key, Mapper { mappings: 1 });
+        }
+        if writable {
+            self.note_writer();
         }
         users.writable += u64::from(writable);
         Ok(())

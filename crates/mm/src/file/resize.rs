@@ -53,6 +53,7 @@ impl<P: Platform> Mm<P> {
     /// end cannot be swapped in; nothing has changed.
     pub fn truncate(&self, file: &FileObject<P>, size: u64) -> Result<(), MmError> {
         self.call(|| {
+            file.note_writer();
             let _resize = file.resize.write();
             if size > FileObject::<P>::MAX_BYTES {
                 return Err(MmError::FileTooLarge { bytes: size });
@@ -91,6 +92,7 @@ impl<P: Platform> Mm<P> {
             return Err(MmError::FileTooLarge { bytes: end });
         }
         self.call(|| {
+            file.note_writer();
             if hole {
                 self.punch_hole(file, offset, end)
             } else {
@@ -180,6 +182,7 @@ impl<P: Platform> Mm<P> {
             ControlFlow::Continue(())
         });
         batch.settle();
+        self.declare_removed(file.id(), first..end);
     }
 
     /// Unmaps ranges of one space, each of one mapping.
@@ -245,6 +248,7 @@ impl<P: Platform> Mm<P> {
         const ZEROES: [u8; 256] = [0; 256];
         let Some(folio) = folio else { return };
         let page = folio.pfn().base();
+        self.tlb.settle_folio(self.frames().folio_of(&folio));
         let mut at = from;
         while at < to {
             let bytes = (to - at).min(ZEROES.len() as u64);

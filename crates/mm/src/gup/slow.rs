@@ -6,6 +6,7 @@ use crate::fault::{ClearedPageSource, FaultFlags, FaultRequest};
 use crate::mm::Mm;
 use crate::space::{Space, VmFlags, Vma};
 use pagewright_arch::LeafFlags;
+use pagewright_plant::plant;
 use pagewright_sync::Platform;
 use pagewright_table::{LeafView, OwnTables};
 use pagewright_tlb::frames::FolioFlags;
@@ -94,8 +95,12 @@ impl<P: Platform> Mm<P> {
             return Err(FollowError::NotExclusive);
         }
         let Some(folio) = folio else { return Ok(UserPage::zero_page(pfn)) };
-        if request.writes() && !leaf.has(LeafFlags::DIRTY) {
-            folio.set_flags(FolioFlags::DIRTY);
+        if request.writes() {
+            if !leaf.has(LeafFlags::DIRTY) {
+                folio.set_flags(FolioFlags::DIRTY);
+            }
+            // A forced write stores to a page of which no entry has the right.
+            plant!(ForcedWriteUnsettled; (), self.tlb.settle_folio(folio));
         }
         if request.pin {
             tables.mark_pinned(va);

@@ -16,7 +16,12 @@
 //! gets its old leaf back, and the page stays as it was.
 //!
 //! INV-MIGRATE-COPY: a page is copied after the flush of its entries. A store of the kernel after
-//! that sets the dirty flag, which was cleared before the copy: the migration is undone.
+//! that sets the dirty flag, which was cleared before the copy: the migration is undone. If all its
+//! translations may linger (`tlb_linger`), nothing is flushed: no TLB can hold a right to store.
+//!
+//! INV-LINGER-COVERS: the entries of the copy then cover translations to the page, which read the
+//! same contents. The frame that the page left is parked under the key of what lingers, and the
+//! copy has that key until something stores to it.
 //!
 //! INV-MIGRATE-WAIT: an operation that would copy, change, move or clear a migration entry, or that
 //! needs its page, drops what it holds inside the lock of the space. It waits until the entry has
@@ -65,14 +70,15 @@ pub use move_pages::{MOVE_PAGES_CHUNK, PageStatus};
 
 use crate::error::MmError;
 use crate::mm::Mm;
+use crate::settings::MmSetting;
 use alloc::vec::Vec;
 use pagewright_arch::PteSlot;
 use pagewright_plant::plant;
 use pagewright_sync::Platform;
 use pagewright_sync::atomic::Ordering;
-use pagewright_tlb::Batch;
-use pagewright_tlb::frames::{FolioFlags, FolioLock, FolioOwner, FolioRef, FrameRequest, IsolatedFolio};
-use pagewright_types::Counter;
+use pagewright_tlb::LazyBatch;
+use pagewright_tlb::frames::{Folio, FolioFlags, FolioLock, FolioOwner, FolioRef, FrameRequest, IsolatedFolio};
+use pagewright_types::{Counter, DebtKey};
 
 /// The most pages that move together (`NR_MAX_BATCHED_MIGRATION`).
 const MOST_PAGES: usize = 512;
@@ -95,6 +101,8 @@ struct MovingPage<'m> {
     places: core::ops::Range<usize>,
     /// Whether every entry that was met was cleared.
     cleared: Result<(), MigrateStop>,
+    /// Whether its translations stay in TLBs.
+    lingers: bool,
 }
 
 /// Pages that move together, with one wait for other CPUs.
@@ -105,6 +113,8 @@ pub(crate) struct Migrator<'m, P: Platform> {
     pages: Vec<MovingPage<'m>>,
     /// Where the migration entries are; it does not grow.
     places: Vec<PteSlot>,
+    /// Whether read-only translations of the pages may stay in TLBs.
+    lingers: bool,
 }
 
 impl<'m, P: Platform> Migrator<'m, P> {
@@ -122,7 +132,12 @@ impl<'m, P: Platform> Migrator<'m, P> {
         added.try_reserve_exact(wanted).map_err(|_| refused)?;
         list.try_reserve_exact(wanted).map_err(|_| refused)?;
         places.try_reserve_exact((wanted * PLACES_PER_PAGE).max(LEAST_PLACES)).map_err(|_| refused)?;
-        Ok(Self { mm, added, pages: list, places })
+        Ok(Self { mm, added, pages: list, places, lingers: mm.lets_moved_linger() })
+    }
+
+    /// Waits for every flush, for a caller that needs the frames which the pages leave.
+    pub(crate) fn complete_flushes(&mut self) {
+        self.lingers = false;
     }
 
     /// Adds a page that is to move, with the request for its copy.
@@ -156,15 +171,17 @@ impl<'m, P: Platform> Migrator<'m, P> {
                 mm.fx().copy(page.isolated.pfn(), page.copy.pfn(), pagewright_types::Order::ZERO);
             }
         });
-        let mut batch = Batch::new(&mm.tlb);
+        let mut batch = LazyBatch::new(&mm.tlb, self.lingers);
         for page in &mut self.pages {
             let first = self.places.len();
-            page.cleared = mm.clear_entries(page.isolated.pfn(), &mut self.places, &mut batch);
+            page.cleared = mm.clear_entries(page, &mut self.places, &mut batch);
             page.places = first..self.places.len();
+            page.lingers = batch.end_folio();
         }
-        batch.settle();
+        let key = batch.settle();
         for page in self.pages.drain(..) {
-            match mm.finish_page(page, &self.places) {
+            let key = if page.lingers { key } else { DebtKey::NONE };
+            match mm.finish_page(page, &self.places, key) {
                 Ok(()) => moved += 1,
                 Err(isolated) => {
                     stayed += 1;
@@ -204,6 +221,25 @@ impl<P: Platform> Mm<P> {
         migrator.run(|isolated| self.putback(isolated)) > 0
     }
 
+    /// Whether read-only translations of pages that move stay in TLBs (`tlb_linger`).
+    pub(crate) fn lets_moved_linger(&self) -> bool {
+        self.settings.get(MmSetting::TlbLinger) > 0
+    }
+
+    /// Whether read-only translations of pages that reclaim unmaps stay in TLBs.
+    pub(crate) fn lets_unmapped_linger(&self) -> bool {
+        self.settings.get(MmSetting::TlbLinger) > 1
+    }
+
+    /// Whether translations of a page may linger, as far as its owner decides.
+    pub(crate) fn contents_may_linger(&self, folio: Folio<'_>) -> bool {
+        match folio.owner() {
+            FolioOwner::Anon(_) => true,
+            FolioOwner::File(id) => self.files.get(id).is_some_and(|file| file.may_linger()),
+            FolioOwner::None => false,
+        }
+    }
+
     /// Locks a page that is to move, and allocates its copy by `request`.
     ///
     /// # Errors
@@ -224,7 +260,7 @@ impl<P: Platform> Mm<P> {
         };
         let copy = frames.new_folio(block);
         let copy_lock = frames.folio(copy.pfn()).try_lock().expect("a new folio is not locked");
-        Ok(MovingPage { isolated, lock, copy, copy_lock, places: 0..0, cleared: Ok(()) })
+        Ok(MovingPage { isolated, lock, copy, copy_lock, places: 0..0, cleared: Ok(()), lingers: false })
     }
 
     /// Unlocks a page that stays and has its entries, and frees its copy.

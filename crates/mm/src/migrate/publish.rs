@@ -20,17 +20,25 @@ use pagewright_plant::plant;
 use pagewright_sync::{Backend, Platform};
 use pagewright_table::restore_migrated;
 use pagewright_tlb::frames::{Folio, FolioFlags, FolioOwner, FrozenFolio, IsolatedFolio};
-use pagewright_types::{Order, Pfn};
+use pagewright_types::judge::Fact;
+use pagewright_types::{DebtKey, Order, Pfn};
 
 impl<P: Platform> Mm<P> {
-    /// Moves a page whose entries are cleared and flushed.
+    /// Moves a page whose entries are cleared, and flushed unless their translations linger.
+    ///
+    /// `key` is that of translations that linger.
     ///
     /// # Errors
     /// The page, if it stays; it has its entries again.
-    pub(super) fn finish_page(&self, page: MovingPage<'_>, places: &[PteSlot]) -> Result<(), IsolatedFolio> {
+    pub(super) fn finish_page(
+        &self,
+        page: MovingPage<'_>,
+        places: &[PteSlot],
+        key: DebtKey,
+    ) -> Result<(), IsolatedFolio> {
         let (from, to) = (page.isolated.pfn(), page.copy.pfn());
         let places = &places[page.places.clone()];
-        let published = page.cleared.and_then(|()| self.publish_copy(from, to, places.len() as u32));
+        let published = page.cleared.and_then(|()| self.publish_copy(from, to, places.len() as u32, key));
         let restore = |pfn: Pfn| places.iter().for_each(|place| restore_migrated(&self.tlb, *place, pfn));
         let Ok(frozen) = published else {
             restore(from);
@@ -39,6 +47,8 @@ impl<P: Platform> Mm<P> {
         self.move_last_use(self.frames().folio(from), self.frames().folio(to));
         restore(to);
         let MovingPage { isolated, lock, copy, copy_lock, .. } = page;
+        // Before a reference can be taken: the last may be dropped elsewhere.
+        plant!(MovedFrameNotParked; (), self.frames().folio(from).add_debt(key));
         frozen.retire();
         drop(lock);
         self.put_folio(isolated.into_folio());
@@ -51,7 +61,7 @@ impl<P: Platform> Mm<P> {
     }
 
     /// Copies the page and gives the copy all that it was; `entries` are those that were cleared.
-    fn publish_copy(&self, from: Pfn, to: Pfn, entries: u32) -> Result<FrozenFolio<'_>, MigrateStop> {
+    fn publish_copy(&self, from: Pfn, to: Pfn, entries: u32, key: DebtKey) -> Result<FrozenFolio<'_>, MigrateStop> {
         let (source, copy) = (self.frames().folio(from), self.frames().folio(to));
         let found = plant!(MigrateIgnoresUnfound; source.mapcount(), entries);
         if found != source.mapcount() {
@@ -68,7 +78,7 @@ impl<P: Platform> Mm<P> {
         let dirty = source.clear_flags(FolioFlags::DIRTY) & FolioFlags::DIRTY;
         plant!(MigrateCopiesEarly; (), self.fx().copy(from, to, Order::ZERO));
         <P::Locks as Backend>::point();
-        let frozen = self.exchange(source, copy, Known { refs: expected, raw, dirty });
+        let frozen = self.exchange(source, copy, Known { refs: expected, raw, dirty, key });
         source.set_flags(dirty);
         frozen
     }
@@ -97,9 +107,33 @@ impl<P: Platform> Mm<P> {
         known: Known,
     ) -> Result<FrozenFolio<'a>, MigrateStop> {
         match source.swap_entry() {
-            None => freeze_into(source, copy, known),
-            Some(entry) => self.exchange_cached_slot(entry, copy.pfn(), || freeze_into(source, copy, known)),
+            None => self.freeze_into(source, copy, known),
+            Some(entry) => self.exchange_cached_slot(entry, copy.pfn(), || self.freeze_into(source, copy, known)),
         }
+    }
+
+    /// Freezes the page from exactly the references that are known, and transfers it to its copy.
+    ///
+    /// The copy is dirty before another CPU can find it.
+    fn freeze_into<'a>(
+        &self,
+        source: Folio<'a>,
+        copy: Folio<'_>,
+        known: Known,
+    ) -> Result<FrozenFolio<'a>, MigrateStop> {
+        let Known { refs: expected, raw, dirty, key } = known;
+        let frozen = source.freeze(expected).map_err(|_| MigrateStop)?;
+        if plant!(MigrateStoreLost; false, source.flags().contains(FolioFlags::DIRTY)) {
+            frozen.thaw(expected);
+            return Err(MigrateStop);
+        }
+        // INV-LINGER-CONTENTS: what TLBs may read of the page at any frame that it left.
+        plant!(CopyWithoutKey; (), copy.add_debt(key));
+        plant!(KeyNotHandedOn; (), copy.add_debt(source.debt()));
+        self.fx().declare(Fact::PageMoved { frame: source.pfn(), copy: copy.pfn() });
+        frozen.transfer(copy, raw);
+        copy.set_flags(dirty);
+        Ok(frozen)
     }
 }
 
@@ -112,19 +146,6 @@ struct Known {
     raw: u32,
     /// The dirty flag, if it was set before the copy.
     dirty: FolioFlags,
-}
-
-/// Freezes the page from exactly the references that are known, and transfers it to its copy.
-///
-/// The copy is dirty before another CPU can find it.
-fn freeze_into<'a>(source: Folio<'a>, copy: Folio<'_>, known: Known) -> Result<FrozenFolio<'a>, MigrateStop> {
-    let Known { refs: expected, raw, dirty } = known;
-    let frozen = source.freeze(expected).map_err(|_| MigrateStop)?;
-    if plant!(MigrateStoreLost; false, source.flags().contains(FolioFlags::DIRTY)) {
-        frozen.thaw(expected);
-        return Err(MigrateStop);
-    }
-    frozen.transfer(copy, raw);
-    copy.set_flags(dirty);
-    Ok(frozen)
+    /// That of the translations that linger.
+    key: DebtKey,
 }

@@ -4,6 +4,7 @@
 //! and freed its tables, so the mappings are looked up again.
 
 use super::SWAP_CLUSTER_MAX;
+use super::pageout::PageOutFlush;
 use crate::mm::Mm;
 use crate::space::{Space, Vma};
 use arrayvec::ArrayVec;
@@ -24,7 +25,7 @@ impl<P: Platform> Mm<P> {
         while at < part.end() {
             let mut folios = ArrayVec::new();
             at = self.isolate_range(space, PageRange::new(at, part.end()), &mut folios);
-            self.page_out(&mut folios);
+            self.page_out(&mut folios, PageOutFlush::Complete);
             folios.into_iter().for_each(|isolated| self.putback(isolated));
         }
     }

@@ -69,9 +69,18 @@ impl<P: Platform> Mm<P> {
     }
 
     /// Balances every node that needs it; an idle CPU calls this.
+    ///
+    /// If a zone has few free frames that owe no flush, it pays for the others, so that no
+    /// allocation has to.
     pub fn balance_all(&self) {
         for node in self.nodes().filter(|node| self.needs_balance(*node)) {
             self.balance(node);
+        }
+        let lacks_settled = |zone: ZoneView<'_, P::Locks>| {
+            zone.parked() > 0 && zone.free().saturating_sub(zone.parked()) <= zone.watermarks().low
+        };
+        if self.frames().zones().any(lacks_settled) {
+            self.tlb.settle_parked();
         }
     }
 

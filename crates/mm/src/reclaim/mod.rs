@@ -35,6 +35,7 @@ mod scan;
 mod try_to_unmap;
 mod workingset;
 
+pub(crate) use pageout::PageOutFlush;
 pub(crate) use workingset::Shadow;
 
 use crate::mm::Mm;

@@ -11,7 +11,7 @@ use crate::swap::SwapOwner;
 use arrayvec::ArrayVec;
 use pagewright_plant::plant;
 use pagewright_sync::{Arc, Platform};
-use pagewright_tlb::Batch;
+use pagewright_tlb::LazyBatch;
 use pagewright_tlb::frames::{Folio, FolioFlags, FolioLock, FolioOwner, IsolatedFolio};
 use pagewright_types::{Counter, NodeId};
 
@@ -20,6 +20,15 @@ struct LockedVictim<'a> {
     isolated: IsolatedFolio,
     lock: FolioLock<'a>,
     kind: Victim,
+}
+
+/// Whether paging out and demotion wait for every flush.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PageOutFlush {
+    /// It does: a program relies on it, or needs frames at once.
+    Complete,
+    /// Read-only translations may linger (`tlb_linger`).
+    MayLinger,
 }
 
 /// The result of paging out a list (`struct reclaim_stat`).
@@ -34,7 +43,11 @@ impl<P: Platform> Mm<P> {
     /// Unmaps pages, writes the dirty ones to swap, and frees those without other references.
     ///
     /// The others stay in `folios`, and the caller puts them back.
-    pub(super) fn page_out(&self, folios: &mut ArrayVec<IsolatedFolio, SWAP_CLUSTER_MAX>) -> ReclaimStat {
+    pub(super) fn page_out(
+        &self,
+        folios: &mut ArrayVec<IsolatedFolio, SWAP_CLUSTER_MAX>,
+        flush: PageOutFlush,
+    ) -> ReclaimStat {
         let mut outgoing = ArrayVec::<LockedVictim<'_>, SWAP_CLUSTER_MAX>::new();
         let mut staying = ArrayVec::new();
         for isolated in folios.drain(..) {
@@ -43,7 +56,8 @@ impl<P: Platform> Mm<P> {
                 None => staying.push(isolated),
             }
         }
-        let mut batch = Batch::new(&self.tlb);
+        let lingers = flush == PageOutFlush::MayLinger && self.lets_unmapped_linger();
+        let mut batch = LazyBatch::new(&self.tlb, lingers);
         for page in &outgoing {
             self.unmap_folio(self.frames().folio(page.isolated.pfn()), page.kind, &mut batch);
         }

@@ -18,7 +18,7 @@
 //! Not guaranteed: fairness between programs. A list does not record whose its pages are.
 
 use super::age::ScanDecision;
-use super::pageout::is_reclaimable;
+use super::pageout::{PageOutFlush, is_reclaimable};
 use super::workingset::ReclaimCost;
 use super::{LruType, SWAP_CLUSTER_MAX};
 use crate::mm::Mm;
@@ -110,6 +110,14 @@ impl ScanControl {
     fn room(&self) -> u32 {
         let wanted = self.target.saturating_sub(self.tried + self.pending.len() as u32);
         wanted.min(self.pending.remaining_capacity() as u32)
+    }
+
+    /// Whether translations of the pages may linger: an allocation needs frames without a debt.
+    fn flush(&self) -> PageOutFlush {
+        match self.reclaimer {
+            Reclaimer::Background | Reclaimer::Proactive => PageOutFlush::MayLinger,
+            Reclaimer::Direct => PageOutFlush::Complete,
+        }
     }
 
     /// The counters of scanned and of freed pages, and the event of demotion.
@@ -252,8 +260,8 @@ impl<P: Platform> Mm<P> {
         let mut pending = core::mem::take(&mut scan.pending);
         scan.tried += pending.len() as u32;
         let (_, freed, demotion) = scan.counters();
-        let demoted = self.demote(&mut pending, demotion);
-        let out = self.page_out(&mut pending);
+        let demoted = self.demote(&mut pending, demotion, scan.flush());
+        let out = self.page_out(&mut pending, scan.flush());
         // Pages that were written, and pages that stay, raise the cost of their type.
         for pages in out.written.chunk_by(|a, b| a == b) {
             self.note_cost(pages[0], LruType::Anon, ReclaimCost::Io(pages.len() as u32));

@@ -9,7 +9,7 @@ use pagewright_arch::LeafFlags;
 use pagewright_plant::plant;
 use pagewright_sync::{FullBarrier, Platform};
 use pagewright_table::LeafView;
-use pagewright_tlb::Batch;
+use pagewright_tlb::LazyBatch;
 use pagewright_tlb::frames::{Folio, FolioFlags};
 use pagewright_types::{PageRange, Rights, SwapEntry};
 
@@ -36,8 +36,9 @@ impl<P: Platform> Mm<P> {
     /// contended, or that are mlocked or pinned, remain. Another CPU that has cleared an entry and
     /// not flushed it yet keeps the entry's reference (INV-TLB-SHARED). So before that flush the
     /// page is not freed, and not written if it is shared memory.
-    pub(super) fn unmap_folio(&self, folio: Folio<'_>, victim: Victim, batch: &mut Batch<'_, P>) {
+    pub(super) fn unmap_folio(&self, folio: Folio<'_>, victim: Victim, batch: &mut LazyBatch<'_, P>) {
         debug_assert!(!folio.is_large(), "INV-RECLAIM-SMALL: {folio:?} is paged out whole");
+        batch.begin_folio(self.contents_may_linger(folio));
         // The holder of a contended lock may be waiting for reclaim.
         self.visit_folio(folio, SpaceLock::Try, |visit| {
             if let FolioVisit::Mapped(mapped) = visit
@@ -47,9 +48,10 @@ impl<P: Platform> Mm<P> {
             }
             ControlFlow::Continue(())
         });
+        batch.end_folio();
     }
 
-    fn unmap_one(&self, mapped: &MappedLeaf<'_, P>, folio: Folio<'_>, victim: Victim, batch: &mut Batch<'_, P>) {
+    fn unmap_one(&self, mapped: &MappedLeaf<'_, P>, folio: Folio<'_>, victim: Victim, batch: &mut LazyBatch<'_, P>) {
         let &MappedLeaf { space, vma, va, table, .. } = mapped;
         self.declare_reduced(space, PageRange::page(va), Rights::empty());
         let mut run = table.run(vma.mlocked());
@@ -77,7 +79,9 @@ impl<P: Platform> Mm<P> {
         if leaf.flags.contains(LeafFlags::DIRTY) {
             folio.set_flags(FolioFlags::DIRTY);
         }
-        debt.absorb_into(batch, space.table().context());
+        if debt.absorb_lazily(batch, space.table().context()) {
+            self.declare_deferred(space, va, folio);
+        }
     }
 }
 

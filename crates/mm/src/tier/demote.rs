@@ -5,6 +5,7 @@
 
 use crate::migrate::Migrator;
 use crate::mm::Mm;
+use crate::reclaim::PageOutFlush;
 use crate::settings::MmSetting;
 use arrayvec::ArrayVec;
 use pagewright_sync::Platform;
@@ -23,7 +24,12 @@ impl<P: Platform> Mm<P> {
     /// Moves isolated pages to lower tiers with one wait, and returns how many moved.
     ///
     /// The others stay in `folios`. Each page that moved is counted as `event` of its node.
-    pub(crate) fn demote<const N: usize>(&self, folios: &mut ArrayVec<IsolatedFolio, N>, event: NodeEvent) -> u32 {
+    pub(crate) fn demote<const N: usize>(
+        &self,
+        folios: &mut ArrayVec<IsolatedFolio, N>,
+        event: NodeEvent,
+        flush: PageOutFlush,
+    ) -> u32 {
         if self.settings.get(MmSetting::DemotionEnabled) == 0 {
             return 0;
         }
@@ -43,6 +49,9 @@ impl<P: Platform> Mm<P> {
         if !going.is_empty() {
             match Migrator::try_new(self, going.len()) {
                 Ok(mut migrator) => {
+                    if flush == PageOutFlush::Complete {
+                        migrator.complete_flushes();
+                    }
                     going.into_iter().for_each(|(isolated, request)| migrator.add(isolated, request));
                     moved = migrator.run(|isolated| {
                         left[self.node_of(self.frames().folio(isolated.pfn())).index()] -= 1;

@@ -228,12 +228,20 @@ impl<I: Isa> Scene<I> {
     }
 }
 
+/// Whether translations of the pages that move by this seed may linger.
+fn lingers(seed: u64) -> bool {
+    seed.wrapping_mul(0xd134_2543_de82_ef95) >> 63 == 1
+}
+
 /// Moves pages to the other node, back, and there again.
 ///
 /// By some seeds it scans after each move, so that the other calls meet hints, and their faults
 /// promote pages of the far node.
 fn there_and_back<I: Isa>(process: &TestProcess<I>, base: VirtAddr, pages: u64, seed: u64) -> CoroutineBody {
     let (world, space) = (Rc::clone(&process.world), process.space.clone());
+    if lingers(seed) {
+        world.set(MmSetting::TlbLinger, "migration");
+    }
     let scans = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 63 == 1;
     if scans {
         world.set(MmSetting::NumaBalancing, "2");
@@ -261,7 +269,10 @@ fn move_beside_two_calls<I: Isa>(seed: u64) -> bool {
     let base = process.map(2 * PAGES, Rights::RW, ANON, None);
     (0..2 * PAGES).for_each(|page| process.write(CPU, at(base, page), 10));
     let child = (!(seed / 2).is_multiple_of(3)).then(|| process.fork());
-    [CPU, OTHER, THIRD].iter().for_each(|cpu| world.lab.run(*cpu, &process.space));
+    for cpu in [CPU, OTHER, THIRD] {
+        world.lab.run(cpu, &process.space);
+        (0..2 * PAGES).for_each(|page| assert_eq!(process.read(cpu, at(base, page)), 10));
+    }
     let deeds = Deed::ALL.len();
     let mut deeds = [Deed::ALL[seed as usize / 6 % deeds], Deed::ALL[seed as usize / 6 / deeds % deeds]];
     if deeds.contains(&Deed::ChildEnds) && deeds.contains(&Deed::ChildStores) {

@@ -1,6 +1,8 @@
 //! Pages that move to another node: what moves, what stays, and what the calls say.
 
 mod beside;
+mod linger;
+mod linger_races;
 mod tiers;
 
 use pagewright_arch::{Isa, on_both};
@@ -32,14 +34,14 @@ pub(super) const NEAR: NodeId = NodeId::new(0);
 pub(super) const FAR: NodeId = NodeId::new(1);
 
 /// The status of each page, as `move_pages` without nodes tells.
-fn nodes<I: Isa>(process: &TestProcess<I>, pages: &[VirtAddr]) -> Vec<Result<NodeId, Errno>> {
+pub(super) fn nodes<I: Isa>(process: &TestProcess<I>, pages: &[VirtAddr]) -> Vec<Result<NodeId, Errno>> {
     let mut list = vec![Err(Errno::EIO); pages.len()];
     process.world.on(CPU, |mm| mm.page_nodes(&process.space, pages, |index, status| list[index] = status));
     list
 }
 
 /// Moves pages to one node; returns how many stayed, and the status of each that has one.
-fn move_to<I: Isa>(
+pub(super) fn move_to<I: Isa>(
     process: &TestProcess<I>,
     pages: &[VirtAddr],
     node: NodeId,

@@ -48,14 +48,16 @@ impl<'h, P: Platform, R: EditRight<'h, P>> EntryRun<'_, 'h, P, R> {
         }
         table.page().adjust_migrating(1);
         let debt = Debt::new(table.tables.tlb, table.context(), va, table.owed(old, Pte::EMPTY), ());
-        Some(table.right.owe(debt.at(table.slot_of(va))))
+        Some(table.right.owe(debt.at(table.slot_of(va)).cleared(leaf.rights)))
     }
 }
 
 /// Puts the leaf back for which the migration entry at `place` stands, with the frame `to`.
 ///
 /// The caller's flush of the entry is complete, so it owes none, whatever the entry's table owes
-/// for others. Every space that reaches the table gets the leaf.
+/// for others. If translations of the entry linger instead, the leaf covers them: it is read-only,
+/// and the contents of `to` are equal (INV-LINGER-COVERS). Every space that reaches the table gets
+/// the leaf.
 ///
 /// Takes the lock of the table.
 ///

@@ -28,6 +28,7 @@ mod protect;
 mod protect_run;
 mod relocate;
 mod relock;
+mod settle;
 mod unmap;
 mod unmap_run;
 

@@ -7,6 +7,7 @@ use crate::locked_table::{EditRight, LockedTable, TableRight};
 use pagewright_arch::{Entry, Isa, Pte, SoftEntry};
 use pagewright_plant::plant;
 use pagewright_sync::Platform;
+use pagewright_tlb::frames::Folio;
 use pagewright_tlb::{Debt, OwedFlush};
 use pagewright_types::VirtAddr;
 
@@ -28,6 +29,7 @@ impl<'h, P: Platform, R: EditRight<'h, P>> EntryRun<'_, 'h, P, R> {
                 return None;
             }
             publish_code(tlb, level, edited);
+            self.settle_before_widening(leaf, edited);
             match table.compare_exchange(index, old, new) {
                 Ok(()) => {
                     let owed = plant!(ProtectNoFlush; OwedFlush::Nothing, table.owed(old, new));
@@ -42,11 +44,12 @@ impl<'h, P: Platform, R: EditRight<'h, P>> EntryRun<'_, 'h, P, R> {
     /// Lets the only space that has a private page store to it (`wp_page_reuse`).
     ///
     /// The leaf for `va` must lack no other right of its mapping. It then has all of
-    /// [`LeafFlags::STORED`](pagewright_arch::LeafFlags::STORED). Owes no flush, because no right
-    /// is lost.
+    /// [`LeafFlags::STORED`](pagewright_arch::LeafFlags::STORED). `folio` is that of the page. Owes
+    /// no flush, because no right is lost.
     #[inline(always)]
-    pub fn reuse(&mut self, va: VirtAddr) {
+    pub fn reuse(&mut self, va: VirtAddr, folio: Folio<'_>) {
         let table = self.table;
+        table.tables.tlb.settle_folio(folio);
         table.edit_leaf(table.index(va), |old| {
             let new = P::Isa::reused(old);
             debug_assert_eq!(table.owed(old, new), OwedFlush::Nothing, "INV-REPLACE: {old:?} is reused");

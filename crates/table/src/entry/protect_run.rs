@@ -19,6 +19,8 @@ struct LeafChange {
     owes: bool,
     /// Whether instructions may be fetched through the new leaf.
     executes: bool,
+    /// Whether the new leaf has a right to store that the old one has not.
+    gains_write: bool,
     /// Whether a walker may set a bit of the leaf concurrently.
     touched: bool,
 }
@@ -27,7 +29,7 @@ impl<P: Platform> LockedTable<'_, P> {
     /// Gives each leaf of `part` the rights that `edit` makes of its rights and flags.
     ///
     /// INV-TABLE-TOUCHED: a leaf of which a walker may still set a bit is changed by an exchange.
-    /// `gather` takes the flush.
+    /// A leaf whose folio must be settled first gets no right to store. `gather` takes the flush.
     ///
     /// # Panics
     /// In debug builds when `gather` belongs to another space.
@@ -39,7 +41,10 @@ impl<P: Platform> LockedTable<'_, P> {
         for index in self.indices(part) {
             let mut old = self.load(index);
             while let Some(change) = last.of::<P::Isa>(old, || self.leaf_change(old, &edit)) {
-                let new = Pte::from_raw(old.raw() & P::Isa::FRAME | change.to);
+                let mut new = Pte::from_raw(old.raw() & P::Isa::FRAME | change.to);
+                if change.gains_write {
+                    new = self.without_unsettled_right(new);
+                }
                 if new == old {
                     break;
                 }
@@ -69,6 +74,7 @@ impl<P: Platform> LockedTable<'_, P> {
         let new = P::Isa::leaf(self.level(), Leaf { rights, ..leaf });
         let owes = old != new && plant!(ProtectNoFlush; false, self.owed(old, new) != OwedFlush::Nothing);
         let executes = P::Isa::KIND == IsaKind::Aarch64 && rights.contains(Rights::EXEC);
-        Some(LeafChange { to: new.raw() & !P::Isa::FRAME, owes, executes, touched: leaf.may_be_touched() })
+        let gains_write = (rights - leaf.rights).contains(Rights::WRITE) && !leaf.flags.contains(LeafFlags::SPECIAL);
+        Some(LeafChange { to: new.raw() & !P::Isa::FRAME, owes, executes, gains_write, touched: leaf.may_be_touched() })
     }
 }

@@ -82,7 +82,7 @@ impl<'h, P: Platform, R: EditRight<'h, P>> EntryRun<'_, 'h, P, R> {
         // SAFETY: INV-TABLE-OWNS – an exchange has removed the leaf, and it is not restored.
         let owned = unsafe { OwnedLeaf::removed(self.frames(), leaf) };
         let debt = Debt::new(table.tables.tlb, table.context(), va, owed, owned);
-        table.right.owe(debt.at(table.slot_of(va)))
+        table.right.owe(debt.at(table.slot_of(va)).cleared(leaf.rights))
     }
 
     /// Clears a leaf that no walker has seen, and drops its reference.
