@@ -62,7 +62,7 @@ pub(super) struct Generator {
     pub(super) shape: ProgramShape,
     pub(super) window: Window,
     /// The page on which the themes `Hot`, `Copies`, `Moving` and `Families` concentrate.
-    hot: VirtAddr,
+    pub(super) hot: VirtAddr,
     random: Pcg64,
     /// Whether allocations of this program fail.
     fails_allocations: bool,
@@ -71,7 +71,7 @@ pub(super) struct Generator {
     /// With the theme `Copies`: whether a child shares the hot page when the body begins.
     shares_hot: bool,
     /// The nodes of the machine, to which pages move.
-    nodes: usize,
+    pub(super) nodes: usize,
 }
 
 impl Generator {
@@ -124,7 +124,7 @@ impl Generator {
             return ProgramStep { cpu: CpuId::new((index - 1) as u16), operation: Operation::Switch { to: 0 } };
         }
         match self.theme() {
-            Theme::Hot | Theme::Copies | Theme::Moving => self.setup_of_hot(index - cpus - 1),
+            Theme::Hot | Theme::Copies | Theme::Moving | Theme::Lingering => self.setup_of_hot(index - cpus - 1),
             Theme::Families => self.setup_of_family(index - cpus - 1),
             Theme::Mixed | Theme::Tables | Theme::Calls => {
                 let operation = match self.below(16) {
@@ -160,7 +160,7 @@ impl Generator {
         ProgramStep { cpu, operation }
     }
 
-    fn access_hot(&mut self) -> Operation {
+    pub(super) fn access_hot(&mut self) -> Operation {
         let access = if self.once_in(8) { Access::Write } else { Access::Read };
         Operation::Access { va: self.hot, access }
     }
@@ -220,6 +220,7 @@ impl Generator {
                 _ => self.access(),
             },
             ProgramMode::Explore(Theme::Families) => self.step_of_family(cpu),
+            ProgramMode::Explore(Theme::Lingering) => self.step_of_lingering(),
             ProgramMode::Explore(Theme::Tables) => match self.below(8) {
                 0..3 => {
                     let (addr, len) = self.range();
@@ -300,7 +301,7 @@ impl Generator {
             let ms = if self.once_in(4) { 700 } else { 100_000 };
             return Some(Operation::Kernel(KernelOperation::Tick { ms }));
         }
-        let of_hot = matches!(self.theme(), Theme::Hot | Theme::Copies | Theme::Moving);
+        let of_hot = matches!(self.theme(), Theme::Hot | Theme::Copies | Theme::Moving | Theme::Lingering);
         let (addr, len) = if of_hot { (self.hot, PAGE_SIZE) } else { self.range() };
         let node = self.below(self.nodes as u64) as u8;
         Some(Operation::Kernel(KernelOperation::MovePages { addr, len, node }))
@@ -342,8 +343,8 @@ impl Generator {
     /// The address of a page: mostly of the window, sometimes of the heap or next to either.
     pub(super) fn page(&mut self) -> VirtAddr {
         let Window { start, pages, heap_pages } = self.window;
-        let has_hot = matches!(self.theme(), Theme::Hot | Theme::Copies | Theme::Moving | Theme::Families);
-        if has_hot && !self.once_in(8) {
+        let no_hot = matches!(self.theme(), Theme::Mixed | Theme::Tables | Theme::Calls);
+        if !no_hot && !self.once_in(8) {
             return self.hot;
         }
         match self.below(16) {

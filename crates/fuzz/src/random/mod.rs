@@ -36,6 +36,7 @@ mod file_calls;
 mod final_checks;
 mod generator;
 mod kernel_operation;
+mod lingering;
 mod minimise;
 mod operation;
 mod operation_counts;

@@ -28,6 +28,7 @@ pagewright_types::named_table! {
         Moving = "moving", "CPU 0 takes rights from one page while the other CPUs switch to and from its process.";
         Tables = "tables", "Page tables are freed and allocated.";
         Families = "families", "Processes share page tables, break and leave them, while pages that they share are pinned and paged out.";
+        Lingering = "lingering", "All CPUs read one page, which moves and is reclaimed, while TLBs keep what was there.";
         Calls = "together", "All calls, and devices with pins, on a few pages.";
     }
 }

@@ -200,6 +200,8 @@ impl<I: Isa> ProgramRun<I> {
         let settings = MmSettings::default();
         let shares = if shares_tables(shape, seed) { 2 } else { 0 };
         settings.set(MmSetting::CowPageTables, shares).expect("an accepted value");
+        let lingers = if shape.mode == ProgramMode::Explore(Theme::Lingering) { 2 } else { seed / 48 % 3 };
+        settings.set(MmSetting::TlbLinger, lingers).expect("an accepted value");
         if program.nodes.nodes.len() > 1 {
             let values = [
                 (MmSetting::DemotionEnabled, seed / 8 % 2),

@@ -6,7 +6,7 @@ use crate::FxHashMap;
 use crate::violation::{CpuStep, Reduction, ReusedBlock};
 use alloc::vec::Vec;
 use pagewright_types::judge::{CachedEntry, CachedEntryKind, Witness};
-use pagewright_types::{CpuId, Level, Tag, VirtAddr};
+use pagewright_types::{CpuId, Level, Rights, Tag, VirtAddr};
 
 /// Why an entry is stale.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,6 +113,14 @@ impl Condemned {
     fn watched<'a>(&'a self, cached: &CachedEntry) -> impl Iterator<Item = &'a Stale> + use<'a> {
         let wanted = *cached;
         self.stale.get(&cache_slot(cached)).into_iter().flatten().filter(move |stale| stale.is(&wanted))
+    }
+
+    /// Whether `cached` is watched because it allows stores, which a call has taken.
+    pub(super) fn is_watched_for_stores(&self, cached: &CachedEntry) -> bool {
+        self.watched(cached).any(|stale| match stale.reason {
+            StaleReason::Reused(_) => true,
+            StaleReason::Reduced { reduction, .. } => !reduction.left.contains(Rights::WRITE),
+        })
     }
 
     pub(super) fn forget(&mut self, stale: &Stale) {

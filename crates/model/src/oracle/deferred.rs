@@ -10,11 +10,10 @@
 //! - an entry in the range that maps another frame, unless that is a copy and has equal contents;
 //! - truncation of the page, or another page in its place
 //!   ([`Fact::PageReplaced`](pagewright_types::judge::Fact::PageReplaced));
-//! - the return of a call that takes rights in the range, other than the call that opened it; and
-//!   of that call, too, if it leaves the address empty or maps the same frame: then it is munmap,
-//!   mremap, mprotect or madvise, whose effect a program relies on when they return. The same holds
-//!   of a window that opens during a call which leaves the right to read: the call may have done
-//!   its part before;
+//! - the return of a call that takes rights in the range, other than the call that opened it, if a
+//!   TLB has more than the rights that it leaves; and of any call that leaves the address empty or
+//!   maps the same frame: then it is munmap, mremap, mprotect or madvise, whose effect a program
+//!   relies on when they return;
 //! - the allocation of the frame, which O1 judges. When the frame of the copy is allocated, the
 //!   window stays open, and that frame is not the page any more.
 //!
@@ -58,6 +57,10 @@ impl Oracle {
         if window.page.is_some() && held.iter().any(|cached| self.keeps(witness, &window, cached)) {
             self.tally.note(Antecedent::RightDeferred);
         }
+        // A call took the right from what is condemned, which is watched until it is invalidated.
+        held.retain(|cached| {
+            cached.state != CachedEntryState::Condemned || !self.condemned.is_watched_for_stores(cached)
+        });
         if let Some(writer) = held.into_iter().find(|cached| self.lets_store(witness, &window, cached)) {
             self.report_deferred(window, writer, DeferralEnd::Opened);
             return;
@@ -229,14 +232,23 @@ impl Oracle {
             if window.range.iter().any(reads) {
                 continue;
             }
-            // The call that took this reduction opened the window, or has moved the page again. Or
-            // another call moved the page after this one had taken what it leaves.
+            // The call that took this reduction opened the window, or has moved the page again.
             let own = self.windows.opened_since(id, returned.cpu, reduction.by.step);
-            let later = window.by.step >= reduction.by.step && reduction.left.contains(Rights::READ);
-            if !(own || later) || self.is_visible(witness, &window) {
+            let permitted = || reduction.left.contains(Rights::READ) && !self.exceeds(witness, &window, reduction.left);
+            if !(own || permitted()) || self.is_visible(witness, &window) {
                 self.end_windows(witness, DeferralEnd::Returned(returned), [id]);
             }
         }
+    }
+
+    /// Whether a TLB has more than the rights `left` to the page, where the window lets it stay.
+    fn exceeds(&self, witness: &dyn Witness, window: &Window, left: Rights) -> bool {
+        let mut exceeds = false;
+        witness.cached_in(window.range, &mut |cached| {
+            let CachedEntryKind::Translation { rights, .. } = cached.kind else { return };
+            exceeds |= !left.contains(rights) && self.keeps(witness, window, &cached);
+        });
+        exceeds
     }
 
     /// Whether a program can rely on the loss of the right: the address is empty, or has the frame.
