@@ -322,9 +322,8 @@ fn expected(plant: PlantedBug) -> (Vec<Search>, &'static [Rule]) {
         | Bug::MovedFrameNotParked
         | Bug::CopyWithoutKey
         | Bug::EvictedKeyLost
-        | Bug::TruncatedUnsettled
-        | Bug::KeyNotHandedOn => elsewhere("mm/tests/migrate"),
-        Bug::ClocksBeforeGeneration => elsewhere("tlb/tests/host/linger.rs"),
+        | Bug::MovesWritableUnsettled => elsewhere("mm/tests/migrate"),
+        Bug::ClocksBeforeGeneration | Bug::LingeringTakenForOwn => elsewhere("tlb/tests/host/linger.rs"),
         Bug::BindFallsBack | Bug::FaultIgnoresPolicy | Bug::MergeIgnoresPolicy | Bug::PolicyInSharedTable => {
             elsewhere("mm/tests/policy")
         }

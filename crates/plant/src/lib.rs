@@ -190,9 +190,9 @@ pagewright_types::named_table! {
         ForcedWriteUnsettled = "forced-write-unsettled", "A forced write stores to a page while TLBs may read the frame that it left.";
         MovedFrameNotParked = "moved-frame-not-parked", "The frame that a page left is free although TLBs may read it.";
         CopyWithoutKey = "copy-without-key", "The copy of a page that moved does not remember that TLBs may read the frame that it left.";
-        KeyNotHandedOn = "key-not-handed-on", "A page that moves twice forgets that TLBs may read the first frame that it left.";
+        MovesWritableUnsettled = "moves-writable-unsettled", "A page that an entry may store to moves while TLBs may read the frame that it leaves, from before.";
+        LingeringTakenForOwn = "lingering-taken-for-own", "A batch takes what lingers for flushed by its own wait, although the generation of the space has not moved.";
         EvictedKeyLost = "evicted-key-lost", "A page of a file that is read again forgets that TLBs may read the frame from which it was evicted.";
-        TruncatedUnsettled = "truncated-unsettled", "A truncation returns while TLBs may read a frame that a page of the file had.";
         LingeringNotMet = "lingering-not-met", "An operation that must end lingering translations does not ask for their key.";
         PublishPays = "publish-pays", "A DSB ISHST advances the clock of its CPU, as if it completed the TLBIs before it.";
         UntaggedSampledLate = "untagged-sampled-late", "The ledger's epoch is read after a root is loaded without tags, so a debt that arose meanwhile counts as paid.";

@@ -41,7 +41,7 @@ impl<P: Platform> Fault<'_, P> {
     /// leaf gets it: only a page that is read keeps them.
     fn restore_hint(&self, table: &LockedTable<'_, P, EditForAll<'_, P>>, leaf: LeafView) -> FaultProgress {
         let mut rights = plant!(HintGivesEveryRight; self.mapping_rights(), self.vma.leaf_rights(leaf.flags()));
-        if self.is_shared() && !self.vma.is_shared() || self.mm.lets_moved_linger() {
+        if (self.is_shared() && !self.vma.is_shared()) || self.mm.lets_moved_linger() {
             rights -= Rights::WRITE;
         }
         let restored = |leaf: LeafView| leaf.with_rights(rights).with(LeafFlags::ACCESSED);

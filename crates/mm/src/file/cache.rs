@@ -18,7 +18,6 @@ use crate::swap::{SwapInFolio, SwapOwner};
 use arrayvec::ArrayVec;
 use core::ops::Range;
 use pagewright_btree::{BPlusTree, TreeItem};
-use pagewright_plant::plant;
 use pagewright_sync::{Backend, Platform};
 use pagewright_tlb::frames::{Folio, FolioFlags, FolioOwner, FolioRef, StoredFolioRef};
 use pagewright_types::{Counter, Errno, Pfn, SwapEntry};
@@ -435,14 +434,12 @@ impl<P: Platform> FileObject<P> {
             let Some(index) = pages.ceiling(from).map(|(index, _)| index).filter(|index| *index < end) else { return };
             let Some(cached) = pages.remove(index) else { return };
             drop(pages);
-            self.settle_evicted(mm);
             // The page is in no cache and still charged.
             <P::Locks as Backend>::point();
             self.uncharge_page(mm);
             match cached {
                 CacheEntry::Page(folio) => {
                     self.count(mm, -1);
-                    plant!(TruncatedUnsettled; (), mm.tlb.settle_folio(mm.frames().folio(folio.pfn())));
                     mm.put_folio(folio.into_ref());
                 }
                 CacheEntry::Swap(entry) => mm.swap_release(entry),

@@ -4,8 +4,9 @@
 //! that leaves the cache is read again into another frame, so its key joins that of the file, and
 //! each page that is added to the cache takes the file's key along.
 //!
-//! INV-LINGER-FILE: a page of a file is stored to, or removed, after every flush that TLBs owe for
-//! any frame that held it.
+//! INV-LINGER-FILE: a page of a file is stored to after every flush that TLBs owe for any frame that
+//! held it. A truncation needs no key: it meets the tables of all mappings of what it removes, and
+//! flushes what lingers there.
 //!
 //! Whether translations linger is a matter of cost, not of safety: of a file that has had a writer
 //! none do, because its next store would pay at once.
@@ -63,22 +64,6 @@ impl<P: Platform> FileObject<P> {
             self.evicted_key.store(DebtKey::NONE.raw(), Ordering::Relaxed);
         } else {
             folio.add_debt(key);
-        }
-    }
-
-    /// Settles the key of pages that left the cache.
-    ///
-    /// Holds no lock meanwhile, so that pages which leave or enter the cache find the key.
-    pub(super) fn settle_evicted(&self, mm: &Mm<P>) {
-        let key = self.evicted_key();
-        if key != DebtKey::NONE {
-            plant!(TruncatedUnsettled => return);
-            mm.tlb.settle(key);
-            let pages = self.pages.lock();
-            if self.evicted_key() == key {
-                self.evicted_key.store(DebtKey::NONE.raw(), Ordering::Relaxed);
-            }
-            drop(pages);
         }
     }
 }

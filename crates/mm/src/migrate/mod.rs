@@ -6,7 +6,7 @@
 //!   add       a page that is off its list
 //!   run       lock the pages; allocate their copies                              nothing has changed
 //!             clear every leaf that maps it, by try: migration entries (unmap)   accesses fault and wait
-//!             one flush for all pages                                            no CPU can store to them
+//!             one flush for all pages that may not linger                        no CPU can store to them
 //!             each page: copy, freeze, transfer (publish)                        the copy is the page
 //!             put the entries back, by place: of the copy, or of the page        accesses go on
 //! ```
@@ -179,6 +179,11 @@ impl<'m, P: Platform> Migrator<'m, P> {
             page.lingers = batch.end_folio();
         }
         let key = batch.settle();
+        for page in self.pages.iter().filter(|page| !page.lingers) {
+            // An entry may get its right to store back: reclaim may have let the page linger, and
+            // have given it its key after that entry was made.
+            plant!(MovesWritableUnsettled; (), mm.tlb.settle_folio(mm.frames().folio(page.isolated.pfn())));
+        }
         for page in self.pages.drain(..) {
             let key = if page.lingers { key } else { DebtKey::NONE };
             match mm.finish_page(page, &self.places, key) {

@@ -129,7 +129,7 @@ impl<P: Platform> Mm<P> {
         }
         // INV-LINGER-CONTENTS: what TLBs may read of the page at any frame that it left.
         plant!(CopyWithoutKey; (), copy.add_debt(key));
-        plant!(KeyNotHandedOn; (), copy.add_debt(source.debt()));
+        copy.add_debt(source.debt());
         self.fx().declare(Fact::PageMoved { frame: source.pfn(), copy: copy.pfn() });
         frozen.transfer(copy, raw);
         copy.set_flags(dirty);

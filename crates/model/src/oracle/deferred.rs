@@ -13,7 +13,8 @@
 //! - the return of a call that takes rights in the range, other than the call that opened it, if a
 //!   TLB has more than the rights that it leaves; and of any call that leaves the address empty or
 //!   maps the same frame: then it is munmap, mremap, mprotect or madvise, whose effect a program
-//!   relies on when they return;
+//!   relies on when they return. A window that another CPU opened during the call is not judged:
+//!   the page may have come after what the call removed;
 //! - the allocation of the frame, which O1 judges. When the frame of the copy is allocated, the
 //!   window stays open, and that frame is not the page any more.
 //!
@@ -234,10 +235,13 @@ impl Oracle {
             }
             // The call that took this reduction opened the window, or has moved the page again.
             let own = self.windows.opened_since(id, returned.cpu, reduction.by.step);
+            // The page may have been mapped after this call had done its part there.
+            let later = window.by.step >= reduction.by.step;
             let permitted = || reduction.left.contains(Rights::READ) && !self.exceeds(witness, &window, reduction.left);
-            if !(own || permitted()) || self.is_visible(witness, &window) {
-                self.end_windows(witness, DeferralEnd::Returned(returned), [id]);
+            if !own && later || (own || permitted()) && !self.is_visible(witness, &window) {
+                continue;
             }
+            self.end_windows(witness, DeferralEnd::Returned(returned), [id]);
         }
     }
 

@@ -6,7 +6,7 @@
 
 use super::EntryRun;
 use crate::locked_table::{LockedTable, TableRight};
-use pagewright_arch::{Isa, Leaf, LeafFlags, Pte};
+use pagewright_arch::{Entry, Isa, Leaf, LeafFlags, Pte};
 use pagewright_plant::plant;
 use pagewright_sync::Platform;
 use pagewright_tlb::frames::Folio;
@@ -41,7 +41,7 @@ impl<P: Platform, R: TableRight> LockedTable<'_, P, R> {
         let tlb = self.tables.tlb;
         let must_settle = tlb.frames().find_folio(P::Isa::frame(new)).is_some_and(|folio| tlb.must_settle(folio));
         match P::Isa::decode(self.level(), new) {
-            pagewright_arch::Entry::Leaf(leaf) if must_settle => {
+            Entry::Leaf(leaf) if must_settle => {
                 P::Isa::leaf(self.level(), Leaf { rights: leaf.rights - Rights::WRITE, ..leaf })
             }
             _ => new,

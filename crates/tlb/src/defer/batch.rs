@@ -202,9 +202,11 @@ impl<'t, P: Platform> Batch<'t, P> {
     fn will_flush(&self, spaces: &[Arc<TlbContext>], deferred: DeferredFlush) -> bool {
         // If there is one space so far, its own clock decides whether any CPU is waited for.
         let is_flushed = |context: &Arc<TlbContext>| self.only.as_ref().is_none_or(|only| Arc::ptr_eq(only, context));
+        // What lingers has not moved the generation, so CPUs that left the space are not told.
+        let has_moved = |context: &Arc<TlbContext>| plant!(LingeringTakenForOwn; true, !context.has_lingerers());
         self.entries > 0
             && deferred.epoch() <= self.epoch
-            && spaces.iter().all(is_flushed)
+            && spaces.iter().all(|context| is_flushed(context) && has_moved(context))
             && match self.tlb.fx().caps().shootdown {
                 ShootdownKind::Ipi => spaces.iter().all(|context| self.cpus.contains_all(&context.cpus())),
                 // One barrier ends all that its CPU has issued.

@@ -101,7 +101,7 @@ pub enum FlushCover {
 ///
 /// `None`: the two do not meet. An install finds no leaf, an edit of a leaf finds one, and an
 /// operation that holds the space exclusively finds no gather open. A covered leaf has rights:
-/// what takes them all meets its table, and so ends what it covers.
+/// what takes them all flushes its address, and so what it covers.
 #[must_use]
 pub const fn required_cover(operation: DependentOperation, deferral: EntryDeferral) -> Option<FlushCover> {
     use DependentOperation as Op;

@@ -19,9 +19,11 @@
 //! INV-LINGER-WHOLE: a folio lingers whole or not at all. If one entry may not, the batch flushes
 //! the spaces of those that were let linger before.
 //!
-//! INV-LINGER-CONTENTS: while a frame has a key that is not paid, nothing stores to it. A frame
-//! that is free is settled by the allocation that takes it. A folio in use, the copy of a page that
-//! moved, is settled before an entry of it gets a right to store, and before the kernel stores.
+//! INV-LINGER-CONTENTS: while TLBs may read a page at a frame that it left, nothing stores to the
+//! page, nor to that frame. A frame that is free is settled by the allocation that takes it. A folio
+//! in use with a key, the copy of a page that moved, is settled before an entry of it gets a right to
+//! store, and before the kernel stores. Reclaim also leaves a key on pages that it unmapped and
+//! kept: they are read where they are, so a store does no harm until they move.
 //!
 //! INV-LINGER-GENERATION: the key of a table is paid by clocks only after the batch has moved the
 //! generation of the space. Until then a CPU that comes back to the space would not flush it. The
@@ -89,7 +91,7 @@ impl LingerRefusal {
 /// What is decided of the folio whose entries are being cleared.
 #[derive(Clone, Copy)]
 enum FolioChoice {
-    /// So many of its translations linger.
+    /// The number of its translations that linger.
     Lingers(u32),
     Refused,
 }
@@ -314,8 +316,7 @@ impl<P: Platform> Tlb<P> {
     /// Settles what TLBs may still read of a folio, before anything stores to it.
     ///
     /// INV-LINGER-CONTENTS. One load where nothing lingers. The caller holds the lock of a table
-    /// that maps the folio, or a reference: so the folio does not become the copy of another page
-    /// meanwhile.
+    /// that maps the folio, or a reference: so the page does not move meanwhile.
     #[inline]
     pub fn settle_folio(&self, folio: Folio<'_>) {
         let key = folio.debt();

@@ -144,6 +144,38 @@ fn a_cpu_comes_back_to_what_lingers() {
     lazy.settle();
 }
 
+/// A batch of two spaces depends on a table in which a translation lingers. CPU 3 keeps the third
+/// space under its tag, and comes back to it after the batch was settled.
+fn a_batch_depends_on_what_lingers() {
+    let (host, tlb) = machine::<X86_64>(6);
+    let [space, second, third, other] = [(); 4].map(|()| Space::new(&tlb));
+    [&space, &second, &third].into_iter().for_each(|space| _ = space.map_new(0));
+    let reaches = || on(3, || host.access(page(0), Access::Read)).is_some();
+    on(3, || space.run());
+    assert!(reaches());
+    on(3, || other.run());
+    on(1, || second.run());
+    on(2, || third.run());
+    let mut batch = Batch::new(&tlb);
+    on(0, || batch.absorb(&second.context, second.clear(0)));
+    on(0, || batch.absorb(&third.context, third.clear(0)));
+    on(1, || space.run());
+    let mut lazy = LazyBatch::new(&tlb, true);
+    lazy.begin_folio(true);
+    assert!(on(4, || absorb(&space, &mut lazy, 0, Rights::READ)) && lazy.end_folio());
+    on(0, || batch.absorb_pending(&space.context, space.last()));
+    on(0, || batch.settle());
+    on(3, || space.run());
+    let stale = reaches();
+    on(4, || lazy.settle());
+    assert!(!stale, "INV-LINGER-GENERATION");
+}
+
+#[test]
+fn a_batch_that_depends_on_what_lingers_moves_the_generation() {
+    a_batch_depends_on_what_lingers();
+}
+
 #[test]
 fn clocks_pay_after_the_generation_has_moved() {
     a_cpu_comes_back_to_what_lingers();
@@ -154,4 +186,5 @@ fn clocks_pay_after_the_generation_has_moved() {
 fn clocks_that_pay_too_early_are_found() {
     use pagewright_plant::{PlantedBug, assert_found_by};
     assert_found_by(PlantedBug::ClocksBeforeGeneration, a_cpu_comes_back_to_what_lingers);
+    assert_found_by(PlantedBug::LingeringTakenForOwn, a_batch_depends_on_what_lingers);
 }
