@@ -10,6 +10,7 @@ use super::queue::{Op, Work};
 use super::report::{MeasuredTimes, ModelledTimes, NamedCounts, OracleReport, ReplayReport, SkippedCall};
 use super::source::EventSource;
 use super::tasks::Progress;
+use super::turnover::{self, TierReport};
 use super::{CaptureReplayError, ReplayConfig, TraceInconsistency};
 use crate::ImageCounts;
 use crate::trace::{AccessOrigin, AccessRun, AccessStream, MappingSource};
@@ -21,7 +22,7 @@ use pagewright_mm::{FaultError, MmSetting, MmSettings, Space};
 use pagewright_sim::sched::{Scheduler, ThreadId, Turn};
 use pagewright_sim::{Cost, MachineEvent, NodeAccesses, Picos, Sim};
 use pagewright_sync::Arc;
-use pagewright_types::{Access, Counter, CpuId, CpuMask, VirtAddr};
+use pagewright_types::{Access, CpuId, CpuMask, VirtAddr};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Instant;
@@ -92,6 +93,7 @@ pub(super) struct Engine<'l, I: Isa> {
     accesses: u64,
     pub(super) images: Vec<ImageCounts>,
     faults: FaultLog,
+    pub(super) tiers: TierReport,
     pub(super) not_replayed: BTreeMap<String, u64>,
     /// The calls whose results are not Linux's, the first [`ReplayReport::DIVERGED`].
     pub(super) diverged: Vec<Rc<DivergedCall>>,
@@ -118,6 +120,7 @@ impl<'l, I: Isa> Engine<'l, I> {
             accesses: 0,
             images: Vec::new(),
             faults: FaultLog::new(lab),
+            tiers: TierReport::new(lab),
             not_replayed: BTreeMap::new(),
             diverged: Vec::new(),
         }
@@ -433,8 +436,6 @@ impl<'l, I: Isa> Engine<'l, I> {
     fn report(self, source: &dyn EventSource, config: &ReplayConfig, began: Instant) -> ReplayReport {
         let header = source.header();
         let sim = self.lab.sim();
-        let machine = MachineEvent::ALL.iter().map(|event| (event.name(), sim.total(*event)));
-        let kernel = Counter::ALL.iter().map(|counter| (counter.name(), self.lab.mm().counter(*counter)));
         let seconds = began.elapsed().as_secs_f64();
         let accesses = sim.node_accesses();
         let memory_ns = |latency: fn(&NodeAccesses) -> Picos| {
@@ -452,8 +453,7 @@ impl<'l, I: Isa> Engine<'l, I> {
             counters: NamedCounts(
                 [("pw_events", self.events), ("pw_accesses", self.accesses)]
                     .into_iter()
-                    .chain(machine)
-                    .chain(kernel)
+                    .chain(turnover::counters(self.lab))
                     .collect(),
             ),
             modelled: ModelledTimes {
@@ -468,6 +468,7 @@ impl<'l, I: Isa> Engine<'l, I> {
             faults_over_time: self.faults.timeline(),
             nodes: self.faults.nodes(self.lab),
             not_replayed: self.not_replayed.into_iter().map(|(call, times)| SkippedCall { call, times }).collect(),
+            tiers: self.tiers,
             oracle: None,
             diverged: self.diverged.iter().map(|call| call.to_string()).collect(),
             native: header.native.as_ref().map(|native| native.images.clone()).unwrap_or_default(),

@@ -42,6 +42,7 @@ mod report;
 mod source;
 mod tasks;
 mod ticks;
+mod turnover;
 
 pub use error::{CaptureReplayError, DivergedCall, TraceInconsistency};
 pub use report::{
@@ -49,6 +50,7 @@ pub use report::{
     SkippedCall,
 };
 pub use source::EventSource;
+pub use turnover::{TierReport, TurnoverCounts};
 
 use pagewright_arch::{Aarch64, X86_64};
 use pagewright_mm::MmSetting;

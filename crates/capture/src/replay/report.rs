@@ -1,5 +1,6 @@
 //! The results of a replay, each number under one name.
 
+use super::turnover::TierReport;
 use crate::ImageCounts;
 use pagewright_types::NodeId;
 use serde::ser::{Serialize, SerializeMap, Serializer};
@@ -168,6 +169,9 @@ pub struct ReplayReport {
     /// What the oracle judged; `None` without it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub oracle: Option<OracleReport>,
+    /// What is counted of memory tiers.
+    #[serde(skip)]
+    pub tiers: TierReport,
     /// Linux's counts for the same program.
     #[serde(skip)]
     pub native: Vec<ImageCounts>,

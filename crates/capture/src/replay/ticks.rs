@@ -24,7 +24,7 @@ impl<I: Isa> Engine<'_, I> {
         if now >= *due {
             let ticks = now.raw() / TICK.raw();
             *due = Picos::from_nanos((ticks + 1) * TICK.raw() / 1000);
-            self.lab.on(cpu, |mm| mm.numa_tick(space, ticks));
+            self.scan(cpu, space, ticks);
         }
     }
 }

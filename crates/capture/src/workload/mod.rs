@@ -110,6 +110,7 @@ pub struct Workload {
     header: TraceHeader,
     script: Script,
     program: &'static Program,
+    rounds: u64,
     steps: u64,
 }
 
@@ -126,15 +127,22 @@ impl Workload {
         };
         let mut script = Script::new(seed);
         script.begin(program.name);
-        Self { header, script, program, steps: 0 }
+        Self { header, script, program, rounds: program.rounds, steps: 0 }
+    }
+
+    /// The same workload with at most so many rounds.
+    #[must_use]
+    pub fn with_rounds(mut self, rounds: u64) -> Self {
+        self.rounds = rounds.min(self.rounds);
+        self
     }
 
     /// Generates the events of the next step; returns `false` after the last one.
     fn step(&mut self) -> bool {
         match self.steps {
             0 => (self.program.set_up)(&mut self.script),
-            step if step <= self.program.rounds => (self.program.round)(&mut self.script),
-            step if step == self.program.rounds + 1 => self.script.finish(),
+            step if step <= self.rounds => (self.program.round)(&mut self.script),
+            step if step == self.rounds + 1 => self.script.finish(),
             _ => return false,
         }
         self.steps += 1;
