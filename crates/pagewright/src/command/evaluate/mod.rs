@@ -13,6 +13,7 @@ mod clear;
 mod cow_table;
 mod document;
 mod lines;
+mod migrc;
 mod page;
 mod plot;
 mod stats;
@@ -56,8 +57,13 @@ impl Context<'_> {
 type Evaluate = fn(&Context<'_>) -> Result<Evaluation, CommandError>;
 
 /// The evaluations, by name.
-const ALL: [(&str, Evaluate); 4] =
-    [("batch", batch::run), ("clear", clear::run), ("cow-table", cow_table::run), ("lines", lines::run)];
+const ALL: [(&str, Evaluate); 5] = [
+    ("batch", batch::run),
+    ("clear", clear::run),
+    ("cow-table", cow_table::run),
+    ("lines", lines::run),
+    ("migrc", migrc::run),
+];
 
 /// Why an evaluation could not finish.
 #[derive(Debug, thiserror::Error)]
@@ -93,13 +99,14 @@ pub(crate) enum EvaluateError {
 /// Options of `evaluate`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Evaluations to run: batch, clear, cow-table or lines.
+    /// Evaluations to run: batch, clear, cow-table, lines or migrc.
     ///
     /// batch counts and models flushes that reclaim defers, on simulated machines, in about half a
     /// minute. clear measures uncached clearing of memory on this computer, in about a minute, with
     /// 5 GiB of memory. cow-table measures forks that share page tables, and Linux's, in about a
     /// minute, with up to half of the memory that is available. lines models the locks and counters
-    /// that up to 64 CPUs share while they fault, in a few seconds. The default is all.
+    /// that up to 64 CPUs share while they fault, in a few seconds. migrc counts flushes that pages
+    /// which move on memory tiers spare. The default is all.
     names: Vec<String>,
     /// Let clear and cow-table use larger inputs and more repetitions.
     ///

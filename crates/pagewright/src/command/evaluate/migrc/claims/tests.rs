@@ -1,0 +1,102 @@
+//! Each row of `evaluate migrc` has results that it must reject.
+
+use super::super::rows::eligible;
+use super::*;
+use pagewright_capture::replay::{NamedCounts, TierReport, TurnoverCounts};
+
+/// A run of 1,000 migrated pages before the turnover and 10,000 after it.
+fn column(later: &[(&'static str, u64)], scan_flushes: u64) -> ColumnRun {
+    let before = NamedCounts(vec![("pgmigrate_success", 1000), ("nr_tlb_remote_flush", 500)]);
+    let mut counters = vec![("pgmigrate_success", 11_000)];
+    counters.extend(later.iter().map(|(name, count)| {
+        let early = before.get(name).unwrap_or(0);
+        (*name, early + count)
+    }));
+    let at_turnover = TurnoverCounts { counters: before, ..TurnoverCounts::default() };
+    let tiers = TierReport {
+        scan_flushes,
+        scan_batches: scan_flushes,
+        at_turnover: Some(at_turnover),
+        ..TierReport::default()
+    };
+    ColumnRun {
+        counters: NamedCounts(counters),
+        tiers,
+        elapsed_ns: 1000,
+        flush_wait_ns: 1,
+        memory_ns: 0,
+        memory_ns_band: [0; 2],
+        stale_hits: None,
+        findings: Vec::new(),
+    }
+}
+
+fn inputs(migration: ColumnRun) -> InputRuns {
+    let batched = || column(&[("nr_tlb_remote_flush", 1130)], 0);
+    let columns = vec![batched(), batched(), migration, batched()];
+    InputRuns { input: "look-ups".to_owned(), columns }
+}
+
+#[test]
+fn more_remote_flushes_per_page_than_published_differ_and_name_the_cause() {
+    let row = |flushes, settles| {
+        let run = column(&[("nr_tlb_remote_flush", flushes), ("pw_tlb_settle_on_alloc", settles)], 20);
+        remote_flushes(&inputs(run), FlushColumn::Migration).expect("a row")
+    };
+    assert_eq!(row(64, 44).verdict, Verdict::Reproduced);
+    let missed = row(200, 180);
+    assert_eq!(missed.verdict, Verdict::Differs);
+    assert!(missed.reason.contains("settles in allocations alone"), "{}", missed.reason);
+}
+
+#[test]
+fn flushes_before_the_turnover_are_not_judged_and_none_without_it() {
+    let run = || column(&[("nr_tlb_remote_flush", 60)], 60);
+    let row = |run| remote_flushes(&inputs(run), FlushColumn::Migration).expect("a row");
+    assert!(row(run()).leaves_out.contains("0.051"), "{}", row(run()).leaves_out);
+    let without = ColumnRun { tiers: TierReport::default(), ..run() };
+    assert_eq!(row(without).verdict, Verdict::Differs, "nothing is counted, so nothing is reproduced");
+}
+
+/// The causes add up to all remote flushes, and each batch of a scan counts once.
+#[test]
+fn each_remote_flush_has_one_cause() {
+    let counts = [
+        ("nr_tlb_remote_flush", 100),
+        ("pw_tlb_batch_flushed", 50),
+        ("pw_tlb_settle_on_alloc", 7),
+        ("pw_tlb_settle_ahead", 3),
+        ("pw_linger_settled_for_store", 5),
+    ];
+    let run = column(&counts, 30);
+    let flushes = FlushPart::ALL.map(|cause| cause.flushes(&run, RunPart::Later));
+    assert_eq!(flushes, [30, 20, 5, 10, 35], "{:?}", FlushPart::ALL);
+}
+
+#[test]
+fn a_count_that_falls_less_than_published_differs() {
+    let count = COUNTS.iter().find(|count| count.name == "nr_tlb_remote_flush").expect("a count of the mail");
+    let verdict = |flushes| {
+        let run = column(&[("nr_tlb_remote_flush", flushes)], 0);
+        fewer(&inputs(run), count).expect("a row").verdict
+    };
+    // The mail: 17.6 times fewer. Before: 1,630 for 11,000 pages.
+    assert_eq!(verdict(1000), Verdict::Differs);
+    assert!(fewer(&inputs(column(&[], 0)), &COUNTS[7]).is_none(), "the pages themselves are no row");
+}
+
+#[test]
+fn a_run_that_takes_longer_saves_no_time() {
+    let slower = ColumnRun { elapsed_ns: 1100, ..column(&[], 0) };
+    assert_eq!(time(&inputs(slower), FlushColumn::Migration).expect("a row").verdict, Verdict::Differs);
+    let faster = ColumnRun { elapsed_ns: 964, ..column(&[], 0) };
+    assert_eq!(time(&inputs(faster), FlushColumn::Migration).expect("a row").verdict, Verdict::Reproduced);
+}
+
+#[test]
+fn the_shares_of_the_rules_are_of_all_pages_that_a_rule_judged() {
+    let run = column(&[("pw_linger_pages", 30), ("pw_linger_writable", 60), ("pw_linger_nothing_owed", 10)], 0);
+    let table = eligible(&inputs(run));
+    let cell = |row: usize| table.rows[row][4].as_str();
+    assert_eq!([cell(0), cell(1), cell(2), cell(3)], ["100", "30 (30.00 %)", "60 (60.00 %)", "10 (10.00 %)"]);
+}
