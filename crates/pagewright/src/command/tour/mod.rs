@@ -43,7 +43,7 @@ struct TourStop {
     show: fn(&mut StdoutLock<'_>) -> Result<StopEnd, CommandError>,
 }
 
-const STOPS: [TourStop; 6] = [
+const STOPS: [TourStop; 7] = [
     TourStop {
         title: "A munmap without its TLB flush is found",
         next: "docs/check.md: check page-table code of your own",
@@ -53,6 +53,11 @@ const STOPS: [TourStop; 6] = [
         title: "Batched TLB shootdown in reclaim, on arm64",
         next: "pagewright evaluate batch: every machine, number of CPUs and sharer",
         show: published::batch,
+    },
+    TourStop {
+        title: "Pages that move between memory tiers without a TLB flush, on x86-64",
+        next: "pagewright evaluate migrc: every count, which pages linger, captures in half of their memory",
+        show: published::migrc,
     },
     TourStop {
         title: "Clearing huge pages past the cache, on this computer",

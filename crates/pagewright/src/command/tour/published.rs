@@ -9,6 +9,10 @@ pub(super) fn batch(out: &mut StdoutLock<'_>) -> Result<StopEnd, CommandError> {
     claims(out, "batch", None)
 }
 
+pub(super) fn migrc(out: &mut StdoutLock<'_>) -> Result<StopEnd, CommandError> {
+    claims(out, "migrc", None)
+}
+
 pub(super) fn clear(out: &mut StdoutLock<'_>) -> Result<StopEnd, CommandError> {
     claims(out, "clear", None)
 }
