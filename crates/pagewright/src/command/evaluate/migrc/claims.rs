@@ -55,10 +55,13 @@ fn remote_flushes(inputs: &InputRuns, column: FlushColumn) -> Option<Claim> {
     let reason = match causes.first() {
         _ if run.tiers.at_turnover.is_none() => "the fast node has not turned over".to_owned(),
         Some((cause, of)) if ours > limit => {
-            let over: Vec<_> = causes.iter().filter(|(_, of)| *of > limit).map(|(cause, _)| cause.name()).collect();
-            let alone =
-                if over.is_empty() { "no cause alone is".to_owned() } else { format!("{} alone", over.join(", ")) };
-            format!("most are {}, {}; over the limit: {alone}", cause.name(), each(*of))
+            let over = causes.iter().filter(|(_, of)| *of > limit).map(|(cause, _)| cause.name());
+            let over = match over.collect::<Vec<_>>().join(", ") {
+                none if none.is_empty() => "no cause alone is over the limit".to_owned(),
+                some => format!("over the limit by themselves: {some}"),
+            };
+            let most = format!("most are {}, one for {:.0} migrated pages", cause.name(), 1.0 / of);
+            format!("{most}; the limit is one for {:.0}; {over}", 1.0 / limit)
         }
         Some(_) | None => String::new(),
     };
@@ -72,7 +75,8 @@ fn remote_flushes(inputs: &InputRuns, column: FlushColumn) -> Option<Claim> {
 
 /// How many times fewer there are of what the mail counts, per migrated page.
 fn fewer(inputs: &InputRuns, count: &PublishedCount) -> Option<Claim> {
-    if MIGRATED == count.counts {
+    // Pages are no cost.
+    if MIGRATED == count.counts || count.name == "numa_pages_migrated" {
         return None;
     }
     let of = |column| {
@@ -96,7 +100,7 @@ fn time(inputs: &InputRuns, column: FlushColumn) -> Option<Claim> {
     let published_part = 1.0 - after / before;
     let published = format!("{before:.1} → {after:.1} s, {:.1} %", published_part * 100.0);
     let percent = |part: f64| part * 100.0;
-    let ours = format!("{:.2} % [{:.2}–{:.2}]", percent(saved.median), percent(saved.p10), percent(saved.p90));
+    let ours = format!("{:.4} % [{:.4}–{:.4}]", percent(saved.median), percent(saved.p10), percent(saved.p90));
     let what = format!("Time saved, {}, {}", column.name(), inputs.input);
     let verdict = Verdict::reproduces(&saved, published_part);
     let row = Claim::published(what, &published, SERIES, ours, FigureKind::Modelled, verdict);

@@ -29,7 +29,7 @@ const QUICK_WATERMARKS: u64 = 160;
 /// Rounds of look-ups, and fewer of them in the tour and under the oracle.
 const ROUNDS: u64 = 10_000;
 const TOUR_ROUNDS: u64 = 1500;
-const JUDGED_ROUNDS: u64 = 300;
+const JUDGED_ROUNDS: u64 = 1500;
 /// The captures that run to their end in so little memory.
 const NAMES: [&str; 3] = ["python", "sqlite", "pigz"];
 /// Memory for a capture, in per cent of the program's peak on Linux.

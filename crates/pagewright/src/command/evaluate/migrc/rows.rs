@@ -241,6 +241,7 @@ pub(super) fn stale_hits(judged: &InputRuns) -> Table {
     let rows = vec![
         row("reads of a page at the frame that it left", "counted", judged, hits),
         row("pages migrated", "counted", judged, |run| run.count("pgmigrate_success").to_string()),
+        row("pages that linger", "counted", judged, |run| run.count("pw_linger_pages").to_string()),
         row("findings of the oracle", "counted", judged, |run| run.findings.len().to_string()),
     ];
     Table { title: format!("{}: stale hits", judged.input), head: head("count", &[]), rows }
