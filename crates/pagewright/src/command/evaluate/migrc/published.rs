@@ -10,7 +10,7 @@ pub(super) const SERIES: &str = "20240219060407.25254-1-byungchul@sk.com";
 pub(super) const MIGRATED: [u64; 2] = [26_835_314, 30_825_530];
 
 /// Seconds elapsed before and after.
-pub(super) const ELAPSED: [f64; 2] = [2252.883_892_112, 2172.283_436_287];
+pub(super) const ELAPSED: [f64; 2] = [2_252.883_892_112, 2_172.283_436_287];
 
 /// A count of the mail.
 pub(super) struct PublishedCount {

@@ -193,7 +193,7 @@ pub(super) fn flushes(inputs: &InputRuns) -> Table {
     Table { title: format!("{}: remote flushes by cause", inputs.input), head: head("flushes", &[]), rows }
 }
 
-/// The pages that lingered, of those that moved or were unmapped, and the rules that refused others.
+/// The pages that lingered, of those that a rule judged, and the rules that refused others.
 pub(super) fn eligible(inputs: &InputRuns) -> Table {
     let all = judged_pages;
     let shared = |name: &'static str| {
