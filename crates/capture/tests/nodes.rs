@@ -2,6 +2,7 @@
 
 use pagewright_capture::replay::{NodeReport, ReplayConfig, ReplayReport, replay};
 use pagewright_capture::workload;
+use pagewright_mm::MmSetting;
 use pagewright_sim::config::parse::{distance, nodes};
 use pagewright_sim::{Cost, MachineConfig, Picos, Profile};
 use pagewright_types::{IsaKind, PAGE_SIZE};
@@ -81,4 +82,27 @@ fn a_program_takes_longer_the_farther_its_memory_is() {
         };
         assert!(two(11) < two(20) && two(20) < two(40), "{isa}: {:?}", [two(11), two(20), two(40)]);
     }
+}
+
+/// The fast node turns over, and the counts at that time are a part of those at the end.
+#[test]
+fn the_counts_at_the_turnover_of_the_fast_node_are_kept() {
+    let mut machine = MachineConfig::default_for(IsaKind::X86_64).unwrap();
+    machine.nodes = nodes(["0:4M", "1:128M"]).unwrap();
+    let mut config = ReplayConfig::new(machine);
+    config.settings.extend(workload::machine_of("cross-section").unwrap().settings);
+    config.settings.push((MmSetting::NumaBalancing, 2));
+    let mut source = workload::named("cross-section", 1).unwrap().with_rounds(400);
+    let report = replay(IsaKind::X86_64, &mut source, &config).unwrap();
+    let end = |name: &str| report.counters.get(name).unwrap();
+    let tiers = &report.tiers;
+    println!("{} promoted, of {} frames", end("pgpromote_success"), tiers.frames);
+    let at = tiers.at_turnover.as_ref().expect("the node turns over");
+    assert!(at.counters.get("pgpromote_success").unwrap() >= tiers.frames);
+    for (name, count) in &at.counters.0 {
+        assert!(*count <= end(name), "{name}: {count} at the turnover");
+    }
+    assert!(tiers.low_to_high > 0 && tiers.scan_flushes >= at.scan_flushes);
+    assert!((1..=end("nr_tlb_remote_flush")).contains(&tiers.scan_flushes));
+    assert!((1..=end("pw_tlb_batch_flushed")).contains(&tiers.scan_batches));
 }
