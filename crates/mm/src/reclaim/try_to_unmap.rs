@@ -27,7 +27,7 @@ pub(super) enum Victim {
 }
 
 impl<P: Platform> Mm<P> {
-    /// Clears all mappings of a page, and defers the flushes to `batch`, or lets translations linger.
+    /// Clears all mappings of a page; `batch` owes the flushes of those that may not linger.
     ///
     /// INV-RECLAIM-SMALL: the folio is small. A large one would need a slot for each of its pages,
     /// and has room for one.

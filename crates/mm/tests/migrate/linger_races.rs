@@ -359,11 +359,11 @@ planted_bugs_are_found! {
 #[test]
 fn bugs_that_need_a_translation_that_lingers_long_are_found_on_x86_64() {
     use pagewright_arch::X86_64;
-    use pagewright_lab::harness::race::assert_planted_bugs_are_found;
+    use pagewright_lab::harness::race::{PlantedRace, assert_planted_bugs_are_found};
     use pagewright_plant::PlantedBug;
     let by_reader = [PlantedBug::ProtectGivesUnsettledRight, PlantedBug::EvictedKeyLost];
     let by_reader = by_reader.map(|bug| (bug, end_beside_a_reader::<X86_64> as fn(u64) -> bool));
-    let others: [(PlantedBug, fn(u64) -> bool); 2] = [
+    let others: [PlantedRace; 2] = [
         (PlantedBug::FolioLingersInPart, move_a_page_of_an_own_and_a_shared_table::<X86_64>),
         (PlantedBug::MovesWritableUnsettled, a_first_writer_maps_what_reclaim_lets_linger::<X86_64>),
     ];

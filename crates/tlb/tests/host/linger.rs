@@ -35,8 +35,11 @@ impl SecondaryMmu for Device {
     fn invalidate_secondary(&self, _range: Option<PageRange>) {}
 }
 
+/// Prepares a refusal: whether the page may linger, and the rights of the entry.
+type Prepare<I> = fn(&Space<I>) -> (bool, Rights);
+
 fn what_may_not_linger_is_flushed_and_counted<I: Isa>() {
-    let refusals: [(Counter, fn(&Space<I>) -> (bool, Rights)); 4] = [
+    let refusals: [(Counter, Prepare<I>); 4] = [
         (Counter::PwLingerPageRefused, |_| (false, Rights::READ)),
         (Counter::PwLingerWritable, |_| (true, Rights::RW)),
         (Counter::PwLingerDevice, |space| {
