@@ -1,7 +1,7 @@
 //! Draws the operations of programs of the theme `Lingering`.
 //!
 //! All CPUs read one page, which moves or is reclaimed, so that TLBs keep what its entry no longer
-//! says. Then something must end that: a store, a call that takes rights, a write to the file.
+//! says. Then something must end that: a store, a call that takes rights, a truncation.
 
 use super::generator::Generator;
 use super::kernel_operation::KernelOperation;
@@ -18,19 +18,11 @@ impl Generator {
             17..22 => self.move_hot(),
             22..25 => Operation::Range(RangeCall::Mprotect { addr, len, rights: Rights::READ }),
             25 => Operation::Range(RangeCall::Mprotect { addr, len, rights: Rights::RW }),
-            26 => Operation::Fork,
-            27 => self.write_hot_by_kernel(),
+            26 | 27 => Operation::Fork,
             28 => self.access(),
             29 => self.switch(),
             _ => self.call(),
         }
-    }
-
-    /// Writes to the page as another process does (`process_vm_writev`).
-    fn write_hot_by_kernel(&mut self) -> Operation {
-        let (remote, local) = (self.hot, self.page().align_down(PAGE_SIZE).add(PAGE_SIZE - 16));
-        let process = self.below(4) as usize;
-        Operation::Kernel(KernelOperation::ProcessVm { process, remote, local, len: 8, write: true })
     }
 
     /// Moves the page to a node, or reclaims it.

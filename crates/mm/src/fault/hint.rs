@@ -40,8 +40,12 @@ impl<P: Platform> Fault<'_, P> {
     /// store, because it is for all sharers. Where translations of pages that move may linger, no
     /// leaf gets it: only a page that is read keeps them.
     fn restore_hint(&self, table: &LockedTable<'_, P, EditForAll<'_, P>>, leaf: LeafView) -> FaultProgress {
-        let mut rights = plant!(HintGivesEveryRight; self.mapping_rights(), self.vma.leaf_rights(leaf.flags()));
-        if (self.is_shared() && !self.vma.is_shared()) || self.mm.lets_moved_linger() {
+        let mut rights = self.vma.leaf_rights(leaf.flags());
+        if self.mm.lets_moved_linger() {
+            rights -= Rights::WRITE;
+        }
+        let mut rights = plant!(HintGivesEveryRight; self.mapping_rights(), rights);
+        if self.is_shared() && !self.vma.is_shared() {
             rights -= Rights::WRITE;
         }
         let restored = |leaf: LeafView| leaf.with_rights(rights).with(LeafFlags::ACCESSED);
