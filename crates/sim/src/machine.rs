@@ -333,8 +333,8 @@ impl<I: Isa> Sim<I> {
     /// # Panics
     /// When the machine has no such CPU. In fast mode, when the outermost operation ends with
     /// broadcast invalidations that are not complete, but for one of each right that was
-    /// [deferred](pagewright_types::judge::Fact::RightDeferred); in explore mode the judge finds those. In
-    /// explore mode, when `cpu` is not the running CPU.
+    /// [deferred](pagewright_types::judge::Fact::RightDeferred); in explore mode the judge finds
+    /// those. In explore mode, when `cpu` is not the running CPU.
     pub fn run_on<R>(&self, cpu: CpuId, operation: impl FnOnce() -> R) -> R {
         let here = self.0.current.get();
         assert!(!self.0.exploring.get() || cpu == here, "CPU {here} acts as CPU {cpu} while schedules are explored");

@@ -40,11 +40,9 @@ impl<P: Platform> Fault<'_, P> {
     /// store, because it is for all sharers. Where translations of pages that move may linger, no
     /// leaf gets it: only a page that is read keeps them.
     fn restore_hint(&self, table: &LockedTable<'_, P, EditForAll<'_, P>>, leaf: LeafView) -> FaultProgress {
-        let mut rights = self.vma.leaf_rights(leaf.flags());
-        if self.mm.lets_moved_linger() {
-            rights -= Rights::WRITE;
-        }
-        let mut rights = plant!(HintGivesEveryRight; self.mapping_rights(), rights);
+        let allowed = self.vma.leaf_rights(leaf.flags());
+        let allowed = if self.mm.lets_moved_linger() { allowed - Rights::WRITE } else { allowed };
+        let mut rights = plant!(HintGivesEveryRight; self.mapping_rights(), allowed);
         if self.is_shared() && !self.vma.is_shared() {
             rights -= Rights::WRITE;
         }
