@@ -72,7 +72,7 @@ fn notes() -> Vec<String> {
         "Turnover: as many pages have been promoted as the fast node has frames. Until then most pages that leave it still have the entries with which the program \
          filled them, which allow stores and so do not linger.",
         "On the two tiers nothing is paged out, because there is no swap. So unmap is the same as migration there.",
-        "G bounds the frames for which one settle pays: reclaim of the fast node frees about so many at a time.",
+        "G: reclaim of the fast node frees about so many frames at a time; another flush may pay for them first.",
         "The causes are counted by the counters of each, and of hint scans by the difference around each timer tick. rest: flushes at once, copy-on-write, unmapping.",
         "[low–high]: with the latencies of memory at the ends of their bands, the same on all CPUs. The costs of flushing have bands, too; all waits for flushes \
          are in the next row. The columns do not move the same pages, because time decides when scans and reclaim run; compare what is per migrated page.",
