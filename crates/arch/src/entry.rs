@@ -250,8 +250,8 @@ impl SoftEntry {
     /// The word without the codec's mark.
     ///
     /// Kind in bits 1–4, exclusive in bit 5, payload in bits 11–58. Bit 0, which means present on
-    /// both instruction sets, is clear. Bits 6–8 are for [`PendingSequence`], bits 9, 10 and 59–63
-    /// for the codec's mark.
+    /// both instruction sets, is clear. Bits 6–8 and 61 are for [`Pending`], bits 9, 10, 59, 60, 62
+    /// and 63 for the codec's mark.
     #[inline]
     pub(crate) const fn pack(self) -> u64 {
         debug_assert!(self.payload < 1 << Self::PAYLOAD_BITS);
@@ -271,20 +271,26 @@ impl SoftEntry {
     }
 }
 
-/// The sequence number of a pending entry.
+/// The mark of a pending entry: which flush of its table it waits for.
 ///
 /// An entry that is not present can be *pending*: its flush was not complete when the lock of its
 /// table was released. It decodes as it does without that mark. It counts as pending only while its
 /// number is that of its table, which moves on when the flushes of the table are paid. So no
 /// pending entry has to be looked for and cleared. A number that comes around again costs a flush.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Pending {
+    /// The number of its table when it was marked.
+    pub sequence: PendingSequence,
+    /// Whether its translations may linger; if not, they must be flushed.
+    pub lingers: bool,
+}
+
+/// The number of a table's pending entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct PendingSequence(u8);
 
 impl PendingSequence {
     const BITS: u32 = 2;
-    /// Bits 7 and 8, above the mark itself, in bit 6.
-    const SHIFT: u32 = 7;
-    const PENDING: u64 = 1 << 6;
     const MASK: u64 = (1 << Self::BITS) - 1;
 
     /// The number in the low bits of `raw`.
@@ -304,17 +310,29 @@ impl PendingSequence {
     pub const fn next(self) -> Self {
         Self::new(self.raw() + 1)
     }
+}
+
+impl Pending {
+    const MARK: u64 = 1 << 6;
+    /// Of the sequence number, in bits 7 and 8.
+    const SHIFT: u32 = 7;
+    const LINGERS: u64 = 1 << 61;
 
     /// Marks a word that is not present; `soft` is what a codec sets in every soft entry.
     #[inline]
     pub(crate) const fn mark(self, raw: u64, soft: u64) -> u64 {
-        raw & !(Self::MASK << Self::SHIFT) | soft | Self::PENDING | (self.0 as u64) << Self::SHIFT
+        let lingers = if self.lingers { Self::LINGERS } else { 0 };
+        let rest = raw & !(PendingSequence::MASK << Self::SHIFT | Self::LINGERS);
+        rest | soft | Self::MARK | lingers | (self.sequence.raw() as u64) << Self::SHIFT
     }
 
-    /// The number in a word that has the bit `soft`, if it is marked.
+    /// The mark of a word that has the bit `soft`, if it is marked.
     #[inline]
     pub(crate) const fn of(raw: u64, soft: u64) -> Option<Self> {
-        if raw & soft != 0 && raw & Self::PENDING != 0 { Some(Self::new((raw >> Self::SHIFT) as u32)) } else { None }
+        if raw & soft == 0 || raw & Self::MARK == 0 {
+            return None;
+        }
+        Some(Self { sequence: PendingSequence::new((raw >> Self::SHIFT) as u32), lingers: raw & Self::LINGERS != 0 })
     }
 }
 

@@ -1,6 +1,6 @@
 //! The codec trait, and the rules for replacing one entry by another.
 
-use crate::entry::{Entry, Leaf, LeafFlags, PendingSequence, Pte, SoftEntry, TableEntry};
+use crate::entry::{Entry, Leaf, LeafFlags, Pending, Pte, SoftEntry, TableEntry};
 use core::fmt;
 use pagewright_types::{IsaKind, Level, PAGE_SHIFT, PageRange, Pfn, Rights, VirtAddr};
 
@@ -89,14 +89,14 @@ pub trait Isa: Copy + fmt::Debug + 'static {
 
     /// Marks an entry that is not present as pending; `None` if it is present or keeps a frame.
     #[inline]
-    fn pending(pte: Pte, sequence: PendingSequence) -> Option<Pte> {
-        (pte.raw() & Self::KEEPS_FRAME == 0).then(|| Pte::from_raw(sequence.mark(pte.raw(), Self::SOFT)))
+    fn mark_pending(pte: Pte, pending: Pending) -> Option<Pte> {
+        (pte.raw() & Self::KEEPS_FRAME == 0).then(|| Pte::from_raw(pending.mark(pte.raw(), Self::SOFT)))
     }
 
-    /// The sequence number of a pending entry; `None` for any other.
+    /// The mark of a pending entry; `None` for any other.
     #[inline]
-    fn pending_sequence(pte: Pte) -> Option<PendingSequence> {
-        if pte.raw() & Self::KEEPS_FRAME == 0 { PendingSequence::of(pte.raw(), Self::SOFT) } else { None }
+    fn pending(pte: Pte) -> Option<Pending> {
+        if pte.raw() & Self::KEEPS_FRAME == 0 { Pending::of(pte.raw(), Self::SOFT) } else { None }
     }
 
     /// Decodes an entry of a table of `level`.

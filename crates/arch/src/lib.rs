@@ -50,7 +50,7 @@ pub mod x86_64;
 
 pub use aarch64::Aarch64;
 pub use effects::{Caps, Effects, Invalidate, InvalidateScope, InvalidateTarget, PteSlot, ShootdownKind};
-pub use entry::{Entry, Leaf, LeafFlags, PendingSequence, Pte, SoftEntry, SoftKind, TableEntry};
+pub use entry::{Entry, Leaf, LeafFlags, Pending, PendingSequence, Pte, SoftEntry, SoftKind, TableEntry};
 pub use isa::{Isa, Replacement};
 pub use table_words::TableWords;
 pub use x86_64::X86_64;

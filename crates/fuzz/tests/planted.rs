@@ -286,6 +286,7 @@ fn expected(plant: PlantedBug) -> (Vec<Search>, &'static [Rule]) {
         | Bug::SlotKeepsGeneration
         | Bug::GatherMarkCleared
         | Bug::LingeringNotSeenAtInstall
+        | Bug::OtherKeyAsked
         | Bug::MovedOverPending
         | Bug::MergedKeyLost
         | Bug::OwnClockAsked

@@ -201,6 +201,7 @@ pagewright_types::named_table! {
         SlotKeepsGeneration = "slot-keeps-generation", "A tag's slot goes to another space with the generation of the one before, so that CPU counts as having flushed.";
         GatherMarkCleared = "gather-mark-cleared", "The first install beside an open gather clears the table's mark, so the next one flushes nothing.";
         LingeringNotSeenAtInstall = "lingering-not-seen-at-install", "An install asks for the key of entries that must be flushed and not for that of translations that linger.";
+        OtherKeyAsked = "other-key-asked", "An install asks for the other of the table's two keys than the one under which its entry is pending.";
         MovedOverPending = "moved-over-pending", "mremap moves leaves to entries that are pending, without a flush.";
         MergedKeyLost = "merged-key-lost", "A merged key becomes that of one space when an entry of the table is deferred again.";
         OwnClockAsked = "own-clock-asked", "An operation on arm64 asks its own CPU's clock whether another CPU's TLBIs are complete.";

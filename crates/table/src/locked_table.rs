@@ -343,8 +343,8 @@ impl<'h, P: Platform, R: TableRight> LockedTable<'h, P, R> {
     /// next waits for it (INV-TLB-PLACE).
     #[inline]
     pub(crate) fn store_not_present(&self, va: VirtAddr, pte: Pte) {
-        let pending = plant!(PendingMarkLost; None, P::Isa::pending_sequence(self.pte(va)));
-        self.put(va, pending.and_then(|sequence| P::Isa::pending(pte, sequence)).unwrap_or(pte));
+        let pending = plant!(PendingMarkLost; None, P::Isa::pending(self.pte(va)));
+        self.put(va, pending.and_then(|pending| P::Isa::mark_pending(pte, pending)).unwrap_or(pte));
     }
 
     /// Replaces the leaf for `va` by `new`, and returns it with every bit that a walker will set.

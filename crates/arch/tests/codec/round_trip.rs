@@ -4,7 +4,7 @@
 
 use crate::manual::{Manual, Walk};
 use crate::strategy;
-use pagewright_arch::{Entry, Isa, Leaf, LeafFlags, PendingSequence, Pte};
+use pagewright_arch::{Entry, Isa, Leaf, LeafFlags, Pending, PendingSequence, Pte};
 use pagewright_types::{Level, Rights};
 use proptest::prelude::*;
 
@@ -34,18 +34,20 @@ fn a_soft_entry_decodes_to_itself_and_faults_the_walker<I: Manual>() {
 
 /// Of an empty entry and of a soft one; a leaf without rights keeps its frame and gets no mark.
 fn a_pending_entry_decodes_as_without_the_mark_and_faults_the_walker<I: Manual>() {
-    proptest!(|(soft in prop::option::of(strategy::soft()), (at, leaf) in strategy::leaf(), first in 0u32..4, level in 0u8..4)| {
+    proptest!(|(soft in prop::option::of(strategy::soft()), (at, leaf) in strategy::leaf(), first in 0u32..4, lingers in any::<bool>(), level in 0u8..4)| {
         let (pte, level) = (soft.map_or(Pte::EMPTY, I::soft), Level::new(level));
-        prop_assert_eq!(I::pending_sequence(pte), None);
-        let mut pending = pte;
-        for sequence in [first, first + 1].map(PendingSequence::new) {
-            pending = I::pending(pending, sequence).expect("it is not present");
-            prop_assert_eq!(I::pending_sequence(pending), Some(sequence));
-            prop_assert_eq!(I::decode(level, pending), I::decode(level, pte));
-            prop_assert_eq!(I::walk(level, pending.raw()), Walk::Fault);
+        prop_assert_eq!(I::pending(pte), None);
+        let mut marked = pte;
+        for (sequence, lingers) in [(first, lingers), (first + 1, !lingers)] {
+            let pending = Pending { sequence: PendingSequence::new(sequence), lingers };
+            marked = I::mark_pending(marked, pending).expect("it is not present");
+            prop_assert_eq!(I::pending(marked), Some(pending));
+            prop_assert_eq!(I::decode(level, marked), I::decode(level, pte));
+            prop_assert_eq!(I::walk(level, marked.raw()), Walk::Fault);
         }
         let leaf = I::leaf(at, leaf);
-        prop_assert_eq!((I::pending(leaf, PendingSequence::new(first)), I::pending_sequence(leaf)), (None, None));
+        let pending = Pending { sequence: PendingSequence::new(first), lingers };
+        prop_assert_eq!((I::mark_pending(leaf, pending), I::pending(leaf)), (None, None));
     });
 }
 

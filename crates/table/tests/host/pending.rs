@@ -194,8 +194,8 @@ fn copy_first<I: Isa>(space: &Space<I>, child: &Child<I>, gather: &mut Gather<'_
     let copied = parent.copy_run(&theirs, PageRange::page(VA), &mut crate::runs::Hooks, gather);
     assert_eq!(copied, (1, Ok(())));
     let word = |table: Pfn| space.host.load(PteSlot { table, index: 0 });
-    assert!(I::pending_sequence(word(parent.table())).is_some());
-    assert_eq!(I::pending_sequence(word(theirs.table())), None, "the child's entry is not pending");
+    assert!(I::pending(word(parent.table())).is_some());
+    assert_eq!(I::pending(word(theirs.table())), None, "the child's entry is not pending");
 }
 
 /// A child that shares every table, and which CPU 2 runs.

@@ -1,7 +1,7 @@
 //! Deferred flushes with a place: what the record of a table says about its entries.
 //!
 //! An entry that is cleared is *pending* if its flush is not complete when the lock of its table is
-//! released. The mark is in the entry ([`PendingSequence`]), and since when it is pending is in the
+//! released. The mark is in the entry ([`Pending`]), and since when it is pending is in the
 //! record of the table ([`TableKey`]). So an install flushes only where an entry is pending, and an
 //! install next to it flushes nothing.
 //!
@@ -24,7 +24,9 @@
 //! moves with it, so no entry has to be looked for. A weakened entry that is still present has no
 //! mark; the key covers it.
 //!
-//! Translations that may linger have a key of their own in the record, which is treated alike.
+//! Translations that may linger have a key of their own in the record, which is treated alike. The
+//! mark of an entry says under which of the two it is pending, and an install there asks that one
+//! alone. An entry is pending under the flush that was deferred last, which covers those before it.
 //! Entries of both keys have the same sequence number, so it moves only when both are paid.
 //!
 //! # What becomes of a table's keys when the table does not stay as it is
@@ -51,7 +53,7 @@ use super::cover::{DependentOperation, EntryDeferral, FlushCover, assert_covers}
 use super::key::{Debtor, KeyedFlush, has_gather, with_gather};
 use crate::context::{DeferredFlush, TlbContext};
 use crate::engine::{FlushInfo, Tlb};
-use pagewright_arch::{Isa, PendingSequence, PteSlot, ShootdownKind};
+use pagewright_arch::{Isa, Pending, PendingSequence, PteSlot, ShootdownKind};
 use pagewright_frame::TableKey;
 use pagewright_plant::plant;
 use pagewright_sync::{LineUse, Platform};
@@ -65,7 +67,7 @@ impl<P: Platform> Tlb<P> {
     pub(crate) fn note_pending(&self, context: &TlbContext, slot: PteSlot, now: DeferredFlush) {
         context.defer(now);
         let sequence = self.merge_into_key(context, slot.table, KeyedFlush::of_space(now));
-        self.mark_pending(slot, sequence);
+        self.mark_pending(slot, Pending { sequence, lingers: false });
     }
 
     /// As [`note_pending`](Self::note_pending), of an entry for which every space of a family owes
@@ -73,7 +75,7 @@ impl<P: Platform> Tlb<P> {
     pub(crate) fn note_pending_of_family(&self, context: &TlbContext, slot: PteSlot, now: DeferredFlush) {
         let now = KeyedFlush::of_space(now);
         let sequence = self.merge_into_key(context, slot.table, plant!(FamilyKeyOfSpace; now, now.merged()));
-        self.mark_pending(slot, sequence);
+        self.mark_pending(slot, Pending { sequence, lingers: false });
     }
 
     /// As [`note_pending`](Self::note_pending), of a translation that may linger.
@@ -89,7 +91,7 @@ impl<P: Platform> Tlb<P> {
         let sequence = if replaces_paid { self.sequence_after([TableKey::NONE, other], sequence) } else { sequence };
         table.set_pending(key, sequence);
         table.set_lingering(unpaid.map_or(now, |old| old.and(now)).key());
-        self.mark_pending(slot, sequence);
+        self.mark_pending(slot, Pending { sequence, lingers: true });
     }
 
     /// Lets translations of the last-level entry for `va` in `slot`, cleared just now, linger.
@@ -114,11 +116,11 @@ impl<P: Platform> Tlb<P> {
     }
 
     #[inline]
-    fn mark_pending(&self, slot: PteSlot, sequence: PendingSequence) {
+    fn mark_pending(&self, slot: PteSlot, pending: Pending) {
         plant!(PendingNotMarked => return);
         // A leaf that was weakened stays: the key alone covers it.
-        if let Some(pending) = P::Isa::pending(self.fx().load(slot), sequence) {
-            self.fx().store(slot, pending);
+        if let Some(marked) = P::Isa::mark_pending(self.fx().load(slot), pending) {
+            self.fx().store(slot, marked);
         }
     }
 
@@ -206,14 +208,19 @@ impl<P: Platform> Tlb<P> {
         // After the count of gathers: a dropped one is recorded here before it leaves the count.
         let owed = [key, table.lingering()].map(|key| self.unpaid(context, key));
         let keys = owed.map(|owed| owed.map_or(TableKey::NONE, KeyedFlush::key));
-        let pending = P::Isa::pending_sequence(self.fx().load(slot)) == Some(sequence);
+        let pending = P::Isa::pending(self.fx().load(slot)).filter(|pending| pending.sequence == sequence);
         let had_keys = KeyedFlush::of(key).is_some() || table.lingering() != TableKey::NONE;
         if had_keys {
             sequence = self.sequence_after(keys, sequence);
         }
         table.set_pending(with_gather(keys[0], plant!(GatherMarkCleared; false, gathered)), sequence);
         table.set_lingering(keys[1]);
-        self.flush_owed(DependentOperation::Install, context, if pending { owed } else { [None; 2] });
+        let owed = match pending.map(|pending| plant!(OtherKeyAsked; !pending.lingers, pending.lingers)) {
+            None => [None; 2],
+            Some(false) => [owed[0], None],
+            Some(true) => [None, owed[1]],
+        };
+        self.flush_owed(DependentOperation::Install, context, owed);
     }
 
     /// Flushes what `owed` names under each key, and what the space owes without a place.

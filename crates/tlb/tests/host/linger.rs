@@ -1,6 +1,6 @@
 //! Which translations may linger, and when the CPUs have paid for them.
 //!
-//! INV-LINGER-MAY, INV-LINGER-WHOLE, INV-LINGER-GENERATION.
+//! INV-LINGER-MAY, INV-LINGER-WHOLE, INV-LINGER-GENERATION, INV-TLB-CLEARED.
 
 use super::space::{Space, machine, page};
 use crate::support::{Host, on};
@@ -14,6 +14,7 @@ on_both! {
     one_entry_that_may_not_linger_flushes_the_others_of_its_folio,
     a_folio_of_more_spaces_than_a_batch_remembers_is_flushed,
     a_batch_without_a_translation_that_lingers_has_no_key,
+    an_install_asks_the_key_of_its_entry_alone,
 }
 
 /// A machine on which CPUs 1 and 2 run a space.
@@ -125,6 +126,25 @@ fn a_batch_without_a_translation_that_lingers_has_no_key<I: Isa>() {
     }
 }
 
+/// What lingers under entry 0 is paid; under entry 1 a flush is deferred after that.
+fn an_install_asks_the_key_of_its_entry_alone<I: Isa>() {
+    let (host, tlb, space) = run_by_two::<I>();
+    let reaches = || on(1, || host.access(page(1), Access::Read)).is_some();
+    let key = space.linger(0);
+    on(0, || tlb.settle(key));
+    space.map_new(1);
+    assert!(reaches());
+    let mut batch = Batch::new(&tlb);
+    on(2, || batch.absorb(&space.context, space.clear(1)));
+    let install =
+        |index| on(3, || tlb.flush_before_install(&space.context, space.slot(index), page(index), Level::PTE));
+    install(0);
+    assert!(reaches(), "entry 0 owes nothing");
+    install(1);
+    assert!(!reaches(), "INV-TLB-CLEARED");
+    batch.settle();
+}
+
 /// CPU 1 keeps a translation under its tag while it runs another space. The clocks of the CPUs that
 /// run this one are past the clearing, and the generation has not moved.
 fn a_cpu_comes_back_to_what_lingers() {
@@ -189,5 +209,6 @@ fn clocks_pay_after_the_generation_has_moved() {
 fn clocks_that_pay_too_early_are_found() {
     use pagewright_plant::{PlantedBug, assert_found_by};
     assert_found_by(PlantedBug::ClocksBeforeGeneration, a_cpu_comes_back_to_what_lingers);
+    assert_found_by(PlantedBug::OtherKeyAsked, an_install_asks_the_key_of_its_entry_alone::<X86_64>);
     assert_found_by(PlantedBug::LingeringTakenForOwn, a_batch_depends_on_what_lingers);
 }
