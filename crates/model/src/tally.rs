@@ -35,6 +35,10 @@ pagewright_types::named_table! {
         StaleHit = "O2 stale hit", "A program read a page that had moved by a translation whose loss was deferred.";
         MovedAgain = "O2 moved again", "A page was mapped at its second copy while a TLB held where it was before the first.";
         CopyTaken = "O2 copy allocated", "The frame of a copy was allocated while a TLB held where the page was before.";
+        KeyTableFreed = "O2 key's table freed", "A page table was freed while a TLB held a page whose flush was deferred in it.";
+        KeyTableMoved = "O2 key's table moved", "The same, and the table moved to other addresses.";
+        KeyTableShared = "O2 key's table shared", "The same, and several spaces reach the table from then on.";
+        SharedMoved = "O2 moved, shared", "A page was mapped at its copy in a table that several spaces reach.";
         EntryReplaced = "O2 entry replaced", "A valid entry was stored where a walk had found another translation (arm64).";
         ReplacedReadOnly = "O2 replaced read-only", "Break-before-make was not needed: both entries read-only, equal contents (arm64).";
         ReplacedSize = "O2 resized in place", "Break-before-make was not needed: the same frames in another size (arm64 FEAT_BBM level 2).";

@@ -140,7 +140,7 @@ fn a_page_that_a_cpu_may_store_to_must_not_be_deferred() {
     let translation = |rights: Rights| {
         history(&move |machine| {
             machine.map(VA, FRAME, Rights::READ);
-            machine.fill(rights, CachedEntryState::Condemned);
+            machine.fill(rights, CachedEntryState::Usable);
         })
     };
     assert_eq!(translation(Rights::RW), [Rule::Rights]);
@@ -158,6 +158,26 @@ fn a_page_that_a_cpu_may_store_to_must_not_be_deferred() {
     assert_eq!(path(walk(Rights::all()), Level::PTE, Rights::RW), [Rule::Rights], "a walk has read the pointer");
     assert_eq!(path(table(Rights::RX), Level::PMD, Rights::RW), []);
     assert_eq!(path(walk(Rights::all()), Level::PTE, Rights::READ), []);
+}
+
+/// A CPU that runs another space may come back to it, unless it invalidates before.
+#[test]
+fn a_condemned_right_to_store_is_reported_when_its_tag_is_loaded() {
+    let history = |rights: Rights, flushed: bool| {
+        broken(|machine, oracle| {
+            machine.map(VA, COPY, Rights::READ);
+            machine.fill(rights, CachedEntryState::Condemned);
+            defer(machine, oracle, Some(COPY));
+            assert_eq!(oracle.found(), 0, "the call that takes the right may be in flight");
+            if flushed {
+                machine.flush();
+            }
+            oracle.loaded(machine, CPU1, ROOT, TAG);
+        })
+    };
+    assert_eq!(history(Rights::RW, false), [Rule::Rights]);
+    assert_eq!(history(Rights::RW, true), []);
+    assert_eq!(history(Rights::READ, false), []);
 }
 
 #[test]

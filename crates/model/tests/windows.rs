@@ -1,9 +1,10 @@
 //! O2: which windows of deferred rights an event finds, on histories made by hand (INV-ORACLE-O2).
 
 use crate::support::{ABOVE, CPU0, CPU1, FRAME, LAST, Machine, OTHER, ROOT, VA, broken};
+use core::cell::Cell;
 use pagewright_model::{Antecedent, Oracle, Rule};
 use pagewright_types::judge::{CachedEntry, CachedEntryKind, CachedEntryState, Fact, Judge, LogicalPage, Witness};
-use pagewright_types::{Access, FrameRange, Level, PageRange, Pfn, PhysAddr, Rights, VirtAddr};
+use pagewright_types::{Access, FrameRange, Level, Order, PageRange, Pfn, PhysAddr, Rights, VirtAddr};
 
 const NONE: Rights = Rights::empty();
 const COPY: Pfn = Pfn::new(0x2222);
@@ -223,4 +224,50 @@ fn windows_of_a_folio_end_by_any_of_its_frames() {
     for frame in [FRAME.add(4), COPY.add(4)] {
         assert_eq!(history(frame, false), []);
     }
+}
+
+/// What becomes of the table in which a page is deferred is counted, while a TLB has the page.
+#[test]
+fn the_end_of_a_table_with_a_window_is_counted() {
+    let counts = |held: bool, then: &dyn Fn(&mut Machine, &mut Oracle)| {
+        let counts = Cell::new([0; 4]);
+        broken(|machine, oracle| {
+            moved(machine, oracle, ROOT);
+            if !held {
+                machine.flush();
+            }
+            then(machine, oracle);
+            let of = [
+                Antecedent::KeyTableFreed,
+                Antecedent::KeyTableMoved,
+                Antecedent::KeyTableShared,
+                Antecedent::SharedMoved,
+            ];
+            counts.set(of.map(|what| oracle.tally().of(what)));
+        });
+        counts.get()
+    };
+    let freed = Fact::FrameFreed { pfn: LAST, order: Order::ZERO };
+    let free = |machine: &mut Machine, oracle: &mut Oracle| {
+        relink(machine, oracle, None);
+        oracle.fact(machine, CPU0, freed);
+        oracle.fact(machine, CPU0, freed);
+    };
+    let move_away = |machine: &mut Machine, oracle: &mut Oracle| {
+        let word = machine.word(ABOVE.base());
+        relink(machine, oracle, None);
+        store(machine, oracle, ABOVE.base().add(8), word);
+        oracle.fact(machine, CPU0, freed);
+    };
+    let share = |machine: &mut Machine, oracle: &mut Oracle| {
+        oracle.fact(machine, CPU0, Fact::TableShared { table: LAST, level: Level::PTE, shared: true });
+        oracle.fact(machine, CPU0, Fact::PageMoved { frame: COPY, copy: OTHER_FRAME });
+        let leaf = machine.leaf(OTHER_FRAME, Rights::READ);
+        store(machine, oracle, slot(LAST).add(8), leaf);
+    };
+    assert_eq!(counts(true, &free), [1, 0, 0, 0]);
+    assert_eq!(counts(false, &free), [0; 4]);
+    assert_eq!(counts(true, &move_away), [0, 1, 0, 0]);
+    assert_eq!(counts(true, &share), [0, 0, 1, 1]);
+    assert_eq!(counts(false, &share), [0, 0, 0, 1]);
 }

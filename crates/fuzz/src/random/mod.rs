@@ -27,6 +27,7 @@
 //! their arguments are invalid.
 
 mod access;
+mod antecedents;
 mod calls;
 mod exclusive_calls;
 pub mod explore_mode;
@@ -37,6 +38,7 @@ mod final_checks;
 mod generator;
 mod kernel_operation;
 mod lingering;
+mod meetings;
 mod minimise;
 mod operation;
 mod operation_counts;
@@ -49,8 +51,10 @@ mod survey;
 mod swap;
 mod syscall;
 
+pub use antecedents::{needs_schedules, without_mechanism};
 pub(crate) use generator::{FILE_PAGES, HEAP, Window};
 pub use kernel_operation::KernelOperation;
+pub use meetings::{MEETINGS, Meeting};
 pub(crate) use minimise::remove_operations;
 pub use minimise::{BugReport, smallest};
 pub use operation::{MappedObject, Operation, ProgramStep};
@@ -59,7 +63,6 @@ pub use operation_counts::OperationCounts;
 pub use pagewright_plant::{PlantedBug, choose as plant};
 pub use program::{ParseProgramError, ProgramMode, ProgramNodes, ProgramShape, RandomProgram, Theme};
 pub use survey::{
-    ProgramReplayError, Survey, SurveyPlan, calls_program, explored_program, fast_program, needs_schedules, replay,
-    survey, without_mechanism,
+    ProgramReplayError, Survey, SurveyPlan, calls_program, explored_program, fast_program, replay, survey,
 };
 pub use syscall::{FileDescriptor, Syscall};

@@ -1,5 +1,6 @@
 //! Counts of what random programs did, for the report.
 
+use super::meetings::COUNTERS;
 use pagewright_model::spec::{CallResult, FaultSignal};
 use pagewright_types::{Access, Errno};
 use std::collections::BTreeMap;
@@ -22,6 +23,8 @@ pub struct OperationCounts {
     pub checked_steps: u64,
     /// Pages that pins unshared, took without a lock, and dropped because the entry changed.
     pub pins: [u64; 3],
+    /// What the memory manager counted, by which mechanisms met.
+    pub(super) met: [u64; COUNTERS.len()],
 }
 
 impl OperationCounts {
@@ -63,6 +66,7 @@ impl AddAssign<&Self> for OperationCounts {
         add(&mut self.accesses, &other.accesses);
         add(&mut self.signals, &other.signals);
         add(&mut self.pins, &other.pins);
+        add(&mut self.met, &other.met);
         self.checked_steps += other.checked_steps;
         for (call, times) in &other.calls {
             *self.calls.entry(*call).or_default() += times;

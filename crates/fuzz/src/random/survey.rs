@@ -7,7 +7,7 @@ use super::operation_counts::OperationCounts;
 use super::program::{ProgramMode, ProgramNodes, ProgramShape, RandomProgram, Theme};
 use nix::time::{ClockId, clock_gettime};
 use pagewright_arch::{Aarch64, Isa, X86_64};
-use pagewright_check::{Antecedent, ReplayToken, SearchPlan, Tally};
+use pagewright_check::{ReplayToken, SearchPlan, Tally};
 use pagewright_lab::LabError;
 use pagewright_types::IsaKind;
 use std::time::Duration;
@@ -20,53 +20,6 @@ const CALLS: (u16, u16) = (8, 1000);
 const FAST_PER_CALLS: u64 = 2;
 /// Schedules of each program of explore mode.
 const SCHEDULES: u32 = 25;
-
-/// Antecedents that cannot occur, on one instruction set or on all, and why.
-const WITHOUT_MECHANISM: [(Antecedent, Option<IsaKind>, &str); 14] = [
-    (Antecedent::PageReleased, None, "a freed frame may be parked, and is judged when it is allocated"),
-    (Antecedent::TableReleased, None, "a freed frame may be parked, and is judged when it is allocated"),
-    (Antecedent::ReusedAtOnce, None, "no memory call allocates with interrupts disabled"),
-    (Antecedent::DeferralWritten, None, "the kernel writes in few programs, and to pages that do not linger"),
-    (Antecedent::DeferralStored, None, "no page moves on one node"),
-    (Antecedent::StaleHit, None, "no page moves on one node"),
-    (Antecedent::DeferralTaken, None, "only where pages move do translations linger until a frame is allocated"),
-    (Antecedent::MovedAgain, None, "no page moves on one node"),
-    (Antecedent::CopyTaken, None, "no page moves on one node"),
-    (Antecedent::EntryReplaced, Some(IsaKind::X86_64), "x86-64 requires no break-before-make"),
-    (Antecedent::ReplacedSize, None, "no machine has FEAT_BBM level 2"),
-    (Antecedent::ReplacedReadOnly, None, "no page moves on one node"),
-    (Antecedent::Tails, None, "every folio is one page"),
-    (
-        Antecedent::Condemned,
-        Some(IsaKind::Aarch64),
-        "no CPU is lazy, and broadcasts reach entries of every tag on every CPU",
-    ),
-];
-
-/// Antecedents that few schedules have, and how many schedules of all themes must show one.
-const SELDOM: [(Antecedent, u64); 9] = [
-    (Antecedent::FrameDebt, 10_000),
-    (Antecedent::RightDeferred, 2_000),
-    (Antecedent::DeferralEnded, 2_000),
-    (Antecedent::DeferralReplaced, 10_000),
-    (Antecedent::DeferralMapped, 10_000),
-    (Antecedent::DeferralReturned, 10_000),
-    (Antecedent::InstalledBesideBreak, 10_000),
-    (Antecedent::BreakBesideForeign, 10_000),
-    (Antecedent::LeaveBesideForeign, 10_000),
-];
-
-/// The number of schedules that must show `antecedent`, on each instruction set.
-pub fn needs_schedules(antecedent: Antecedent) -> u64 {
-    SELDOM.iter().find(|(seldom, _)| *seldom == antecedent).map_or(0, |(_, schedules)| *schedules)
-}
-
-/// Why `antecedent` cannot occur on these instruction sets; `None` if it can.
-pub fn without_mechanism(antecedent: Antecedent, isas: &[IsaKind]) -> Option<&'static str> {
-    let concerns = |only: &Option<IsaKind>| only.is_none_or(|only| isas.iter().all(|isa| *isa == only));
-    let found = WITHOUT_MECHANISM.iter().find(|(without, only, _)| *without == antecedent && concerns(only));
-    found.map(|(_, _, why)| *why)
-}
 
 /// The programs that [`survey()`] runs.
 #[derive(Clone, Debug, PartialEq, Eq)]

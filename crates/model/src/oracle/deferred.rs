@@ -58,14 +58,16 @@ impl Oracle {
         if window.page.is_some() && held.iter().any(|cached| self.keeps(witness, &window, cached)) {
             self.tally.note(Antecedent::RightDeferred);
         }
-        // A call took the right from what is condemned, which is watched until it is invalidated.
-        held.retain(|cached| {
-            cached.state != CachedEntryState::Condemned || !self.condemned.is_watched_for_stores(cached)
-        });
-        if let Some(writer) = held.into_iter().find(|cached| self.lets_store(witness, &window, cached)) {
-            self.report_deferred(window, writer, DeferralEnd::Opened);
+        held.retain(|cached| self.lets_store(witness, &window, cached));
+        // A call took the right from what is condemned, or is taking it; the CPU must invalidate it
+        // before it can use it.
+        let condemned = |cached: &CachedEntry| cached.state == CachedEntryState::Condemned;
+        if let Some(writer) = held.iter().find(|cached| !condemned(cached)) {
+            self.report_deferred(window, *writer, DeferralEnd::Opened);
             return;
         }
+        held.retain(|cached| !self.condemned.is_watched_for_stores(cached));
+        held.into_iter().for_each(|held| self.watch_deferred(&window, held, Rights::RX));
         let id = self.windows.open(window);
         self.judge_mapped(witness, id);
     }
@@ -126,12 +128,16 @@ impl Oracle {
                 self.report_deferred(window, *cached, end);
                 continue;
             }
-            let Window { root, range, by, .. } = window;
-            let reduction = Reduction { root, range, left: Rights::empty(), by };
-            let returned = CpuStep { cpu: by.cpu, step: self.step };
-            let reason = StaleReason::Reduced { reduction, returned };
-            held.into_iter().for_each(|held| self.condemned.watch(Stale { held, reason }));
+            held.into_iter().for_each(|held| self.watch_deferred(&window, held, Rights::empty()));
         }
+    }
+
+    /// Watches what no CPU can use yet: it must not allow more than `left` once one can.
+    fn watch_deferred(&mut self, window: &Window, held: CachedEntry, left: Rights) {
+        let Window { root, range, by, .. } = *window;
+        let reduction = Reduction { root, range, left, by };
+        let returned = CpuStep { cpu: by.cpu, step: self.step };
+        self.condemned.watch(Stale { held, reason: StaleReason::Reduced { reduction, returned } });
     }
 
     fn note_ended(&mut self, by: Antecedent) {
@@ -177,7 +183,9 @@ impl Oracle {
     /// The window was opened, or the tables of its addresses have changed.
     fn judge_mapped(&mut self, witness: &dyn Witness, id: WindowId) {
         let Some(window) = self.windows.get(id) else { return };
-        self.windows.set_entries(id, self.entries_read(witness, &window));
+        let now = self.entries_read(witness, &window);
+        let before = self.windows.set_entries(id, now.clone());
+        self.note_path(witness, &window, &before, &now);
         match self.mapped_page(witness, id, &window) {
             MappedPage::Expected => {}
             MappedPage::LaterCopy if window.page.is_some() && self.is_held(witness, &window) => {
@@ -218,7 +226,7 @@ impl Oracle {
     }
 
     /// Whether a TLB has the translation that the window lets it keep.
-    fn is_held(&self, witness: &dyn Witness, window: &Window) -> bool {
+    pub(super) fn is_held(&self, witness: &dyn Witness, window: &Window) -> bool {
         let mut held = false;
         witness.cached_in(window.range, &mut |cached| held = held || self.keeps(witness, window, &cached));
         held

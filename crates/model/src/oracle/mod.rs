@@ -2,7 +2,8 @@
 //!
 //! - [`Oracle`] receives facts and accesses, and records [`Violation`]s and a [`Tally`].
 //! - `frames`: when each frame was freed. `condemned`: stale entries that are not usable yet.
-//!   `reuse`, `released`: O1. `rights`, `paths`, `deferred` with its `windows`, and `replaced`: O2.
+//!   `reuse`, `released`: O1. `rights`, `paths`, `deferred` with `windows` and `key_tables`, and
+//!   `replaced`: O2.
 //!   `shared`: O4 while it runs.
 //!
 //! Protocol: a call declares [`Fact::RightReduced`] before it stores the first entry that reduces
@@ -17,6 +18,7 @@
 mod condemned;
 mod deferred;
 mod frames;
+mod key_tables;
 mod paths;
 mod released;
 mod replaced;
@@ -34,6 +36,7 @@ use crate::walk::{self, TableFormat};
 use alloc::vec::Vec;
 use condemned::{Condemned, StaleReason};
 use frames::Frames;
+use key_tables::KeyTables;
 use pagewright_types::judge::{CachedEntryKind, Fact, Judge, MemoryAccess, StatePart, Witness};
 use pagewright_types::{CpuId, FrameRange, IsaKind, Level, PageRange, Pfn, PhysAddr, Rights, Tag, VirtAddr};
 use rights::Reductions;
@@ -65,6 +68,7 @@ pub struct Oracle {
     /// The root of the upper half that each CPU has loaded (arm64).
     running_kernel: FxHashMap<CpuId, Pfn>,
     windows: Windows,
+    key_tables: KeyTables,
     shared: SharedTables,
     tally: Tally,
     violations: Vec<Violation>,
@@ -91,6 +95,7 @@ impl Oracle {
             running: FxHashMap::default(),
             running_kernel: FxHashMap::default(),
             windows: Windows::default(),
+            key_tables: KeyTables::default(),
             shared: SharedTables::default(),
             tally: Tally::default(),
             violations: Vec::new(),
@@ -273,10 +278,13 @@ impl Judge for Oracle {
             Fact::FrameFreed { pfn, order } => {
                 let frames = FrameRange::new(pfn, pfn.add(order.frames()));
                 self.shared.forget(frames);
+                self.note_freed(frames);
                 self.frame_freed(witness, by, pfn, order);
             }
             Fact::FrameReleased { pfn, order } => {
-                self.shared.forget(FrameRange::new(pfn, pfn.add(order.frames())));
+                let frames = FrameRange::new(pfn, pfn.add(order.frames()));
+                self.shared.forget(frames);
+                self.note_freed(frames);
                 self.frame_released(witness, by, pfn, order);
             }
             Fact::FrameReused { pfn, order } => {
@@ -294,13 +302,19 @@ impl Judge for Oracle {
             Fact::RightDeferred { root, range, frame, copy, page } => {
                 self.right_deferred(witness, Window { root, range, frame, copy, page: Some(page), by });
             }
-            Fact::PageMoved { frame, copy } => self.windows.moved(frame, copy),
+            Fact::PageMoved { frame, copy } => {
+                self.windows.moved(frame, copy);
+                self.note_moved(copy);
+            }
             Fact::PageFilled { page, frame } => self.windows.filled(page, frame),
             Fact::PageReplaced { page } => self.deferred_replaced(witness, self.windows.of_label(page)),
             Fact::PagesRemoved { file, first, end } => {
                 self.deferred_replaced(witness, self.windows.of_pages_of_file(file, first..end));
             }
             Fact::TableShared { table, level, shared } => {
+                if shared {
+                    self.note_table_shared(witness, table);
+                }
                 let level = self.top.of_same_tree(level.raw());
                 self.table_shared(witness, (table, level), shared, by);
             }
@@ -333,6 +347,7 @@ impl Judge for Oracle {
         if !self.windows.is_empty() {
             self.deferred_stored(witness, at);
         }
+        self.note_stored(at, new);
         self.entry_replaced(witness, cpu, at, new);
     }
 

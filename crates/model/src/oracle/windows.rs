@@ -192,14 +192,14 @@ impl Windows {
         Some(window)
     }
 
-    /// Sets the entries that a walk of the addresses of a window reads.
-    pub(super) fn set_entries(&mut self, id: WindowId, entries: Vec<PhysAddr>) {
-        let Some(open) = self.open.get_mut(&id) else { return };
+    /// Sets the entries that a walk of the addresses of a window reads; returns those of before.
+    pub(super) fn set_entries(&mut self, id: WindowId, entries: Vec<PhysAddr>) -> Vec<PhysAddr> {
+        let Some(open) = self.open.get_mut(&id) else { return Vec::new() };
         if open.entries != entries {
             open.entries.iter().for_each(|at| self.by_table.remove(Pfn::containing(*at), (*at, id)));
             entries.iter().for_each(|at| self.by_table.add(Pfn::containing(*at), (*at, id)));
-            open.entries = entries;
         }
+        core::mem::replace(&mut open.entries, entries)
     }
 }
 

@@ -12,7 +12,7 @@ use crate::options::{NodeOptions, OptionError, parse_isa};
 use pagewright_check::{Antecedent, ReplayToken, Tally, explain};
 use pagewright_fuzz::against::{self, AgainstError};
 use pagewright_fuzz::random::{
-    BugReport, OperationCounts, ProgramNodes, ProgramReplayError, RandomProgram, Survey, SurveyPlan, Theme,
+    BugReport, MEETINGS, OperationCounts, ProgramNodes, ProgramReplayError, RandomProgram, Survey, SurveyPlan, Theme,
     needs_schedules, replay, survey, without_mechanism,
 };
 use pagewright_lab::LabError;
@@ -186,7 +186,7 @@ fn run_many(args: &Args, isa: Option<IsaKind>, nodes: ProgramNodes) -> Result<Ex
     let accesses = if only_explored { 0 } else { args.steps.unwrap_or(ACCESSES) };
     let Args { seed, cpus, schedules, theme, .. } = *args;
     let plan = SurveyPlan { seed, cpus, accesses, schedules, theme, nodes };
-    let mut total = Tally::default();
+    let (mut total, mut surveys) = (Tally::default(), Vec::new());
     let mut out = io::stdout().lock();
     let isas = isa.map_or(IsaKind::ALL.to_vec(), |isa| vec![isa]);
     for isa in isas.iter().copied() {
@@ -197,9 +197,11 @@ fn run_many(args: &Args, isa: Option<IsaKind>, nodes: ProgramNodes) -> Result<Ex
             out.write_all(bug_text(bug, args).as_bytes())?;
             return Ok(ExitCode::FAILURE);
         }
+        surveys.push(survey);
     }
-    let (text, vacuous) = antecedents_text(&total, &isas, args.schedules);
+    let (text, vacuous) = antecedents_text(&total, &isas, &plan);
     out.write_all(text.as_bytes())?;
+    out.write_all(meetings_text(&surveys, &plan).as_bytes())?;
     Ok(if vacuous && args.theme.is_none() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
@@ -286,11 +288,12 @@ fn results_text(counts: &OperationCounts) -> String {
 ///
 /// The flag is true if a rule that could have judged something on these instruction sets never
 /// did, in as many schedules.
-fn antecedents_text(tally: &Tally, isas: &[IsaKind], schedules: u64) -> (String, bool) {
+fn antecedents_text(tally: &Tally, isas: &[IsaKind], plan: &SurveyPlan) -> (String, bool) {
+    let schedules = plan.schedules;
     let mut text = "judged by the oracle, in all programs above\n".to_owned();
     let mut vacuous = Vec::new();
     for (antecedent, count) in tally.iter() {
-        let reason = without_mechanism(antecedent, isas);
+        let reason = without_mechanism(antecedent, isas, &plan.nodes);
         let _ = match (count, reason) {
             (0, Some(reason)) => writeln!(text, "  {:24}{count:>12}  no mechanism: {reason}", antecedent.name()),
             (0, None) if schedules < needs_schedules(antecedent) => writeln!(
@@ -310,6 +313,17 @@ fn antecedents_text(tally: &Tally, isas: &[IsaKind], schedules: u64) -> (String,
     };
     text.extend(vacuous.iter().map(warning));
     (text, !vacuous.is_empty())
+}
+
+/// Lists how often each pair of mechanisms met.
+fn meetings_text(surveys: &[Survey], plan: &SurveyPlan) -> String {
+    let mut text = "mechanisms that met, in all programs above\n".to_owned();
+    for meeting in MEETINGS {
+        let met: u64 = surveys.iter().map(|survey| survey.met(&meeting)).sum();
+        let missing = if meeting.needs_nodes && plan.nodes.nodes.len() < 2 { "  on two nodes only" } else { "" };
+        let _ = writeln!(text, "  {:36}{met:>10}  {meeting}{missing}", meeting.pair);
+    }
+    text
 }
 
 /// Describes a bug: the finding, the minimised program, and the command that reproduces it.

@@ -1,0 +1,106 @@
+//! Which pairs of mechanisms have met in random programs, and what shows that they have.
+//!
+//! Random programs run with shared page tables, nodes between which pages move, translations that
+//! linger, batched flushes and reclaim at once. A pair that has not met was not tested together.
+//!
+//! Not guaranteed: more than that the two met. The rules of the oracle have counts of their own.
+
+use super::survey::Survey;
+use pagewright_check::Antecedent;
+use pagewright_types::Counter;
+use std::fmt;
+
+/// What a meeting is counted by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ShownBy {
+    /// What the oracle saw, in all programs.
+    Antecedent(Antecedent),
+    /// A counter of the memory manager, in the programs that run one operation at a time.
+    Counter(Counter),
+}
+
+/// Two mechanisms, and an event that needs both.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Meeting {
+    /// The mechanisms.
+    pub pair: &'static str,
+    shown: ShownBy,
+    /// Whether it takes two nodes.
+    pub needs_nodes: bool,
+}
+
+impl Meeting {
+    const fn new(pair: &'static str, shown: ShownBy) -> Self {
+        Self { pair, shown, needs_nodes: false }
+    }
+
+    const fn on_nodes(self) -> Self {
+        Self { needs_nodes: true, ..self }
+    }
+}
+
+/// The event, in the words of its counter.
+impl fmt::Display for Meeting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.shown {
+            ShownBy::Antecedent(antecedent) => f.write_str(antecedent.name()),
+            ShownBy::Counter(counter) => f.write_str(counter.name()),
+        }
+    }
+}
+
+use ShownBy::{Antecedent as Seen, Counter as Counted};
+
+/// The counters by which meetings are counted.
+pub(super) const COUNTERS: [Counter; 7] = [
+    Counter::PwLingerShared,
+    Counter::PgDemoteProactive,
+    Counter::PwLingerUnflushed,
+    Counter::PwLingerNothingOwed,
+    Counter::PwTlbSettleOnAlloc,
+    Counter::PwTlbBatchFlushed,
+    Counter::PwTlbPaidAlready,
+];
+
+/// The pairs of shared tables, moves of pages, lingering translations, batches and reclaim.
+pub const MEETINGS: [Meeting; 12] = [
+    Meeting::new("shared tables, moves", Seen(Antecedent::SharedMoved)).on_nodes(),
+    Meeting::new("shared tables, lingering", Counted(Counter::PwLingerShared)),
+    Meeting::new("shared tables, batches and reclaim", Seen(Antecedent::UnequalSwapSharers)),
+    Meeting::new("fork, lingering", Seen(Antecedent::KeyTableShared)),
+    Meeting::new("moves, lingering", Seen(Antecedent::StaleHit)).on_nodes(),
+    Meeting::new("moves, reclaim", Counted(Counter::PgDemoteProactive)).on_nodes(),
+    Meeting::new("hint faults, lingering", Counted(Counter::PwLingerNothingOwed)).on_nodes(),
+    Meeting::new("lingering, batches", Counted(Counter::PwLingerUnflushed)),
+    Meeting::new("lingering, allocation", Seen(Antecedent::DeferralTaken)),
+    Meeting::new("lingering, mremap", Seen(Antecedent::KeyTableMoved)),
+    Meeting::new("batches, reclaim", Counted(Counter::PwTlbBatchFlushed)),
+    Meeting::new("batches, other flushes", Counted(Counter::PwTlbPaidAlready)),
+];
+
+impl Survey {
+    /// How often a pair met.
+    pub fn met(&self, meeting: &Meeting) -> u64 {
+        match meeting.shown {
+            Seen(antecedent) => self.tally.of(antecedent),
+            Counted(counter) => {
+                let index = COUNTERS.iter().position(|known| *known == counter);
+                index.map_or(0, |index| self.fast.met[index] + self.calls.met[index])
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_counter_of_a_meeting_is_recorded() {
+        for meeting in MEETINGS {
+            if let Counted(counter) = meeting.shown {
+                assert!(COUNTERS.contains(&counter), "{}", meeting.pair);
+            }
+        }
+    }
+}
