@@ -102,7 +102,7 @@ impl<P: Platform> Tlb<P> {
     fn settle_all_keys(&self) -> bool {
         let online = self.fx().online();
         let (owing, paid) = self.ledger().unpaid_of_all(&online, |cpu, flushed| self.has_seen(cpu, flushed));
-        self.flush_owing(&owing, paid)
+        self.attribute_flushes(Counter::PwTlbSettleWaits, || self.flush_owing(&owing, paid))
     }
 
     /// Raises the floor of the keys to what the CPUs have paid, and returns it.

@@ -92,10 +92,12 @@ crate::named_table! {
         PwTlbTagRollover = "pw_tlb_tag_rollover", "Tag rollovers: the tags ran out and a new generation of them began.";
         PwTlbSettleOnAlloc = "pw_tlb_settle_on_alloc", "Allocations that flushed CPUs for the debts of parked frames.";
         PwTlbSettleAhead = "pw_tlb_settle_ahead", "Flushes that paid for parked frames before an allocation had to.";
+        PwTlbSettleWaits = "pw_tlb_settle_waits", "The part of nr_tlb_remote_flush that paid for parked frames, in an allocation or ahead of it.";
         PwTlbDebtParked = "pw_tlb_debt_parked", "Frames parked in the ledger because the debt that held them was dropped.";
         PwTlbBatchEntries = "pw_tlb_batch_entries", "Entries whose flush a batch deferred.";
         PwTlbBatchAtOnce = "pw_tlb_batch_at_once", "Entries that a batch flushed at once, because of tlb_batch, because no other CPU could hold them, or because of an erratum.";
         PwTlbBatchFlushed = "pw_tlb_batch_flushed", "Batches that settled with one wait for all their deferred flushes.";
+        PwTlbBatchWaits = "pw_tlb_batch_waits", "The part of nr_tlb_remote_flush that batches caused when they settled.";
         PwTlbBatchPaid = "pw_tlb_batch_paid", "Batches that settled without a wait, because every CPU had flushed since.";
         PwTlbBatchOvertaken = "pw_tlb_batch_overtaken", "Flushes by an operation that met entries whose flush was deferred and not known to be complete, and that had nothing else to flush.";
         PwTlbPaidAlready = "pw_tlb_paid_already", "CPUs that got no IPI, because their clock had passed the debt.";
@@ -108,6 +110,7 @@ crate::named_table! {
         PwLingerDevice = "pw_linger_device", "The same, because a device walks the tables of the space.";
         PwLingerNoWait = "pw_linger_no_wait", "The same, because no other CPU could hold the translation.";
         PwLingerSettledForStore = "pw_linger_settled_for_store", "Flushes before a store to a page that TLBs might still read at the frame that it left.";
+        PwLingerStoreWaits = "pw_linger_store_waits", "The part of nr_tlb_remote_flush that came before a store to a page that TLBs might still read at the frame that it left.";
         NrFollPinAcquired = "nr_foll_pin_acquired", "Pages pinned; at rest equal to nr_foll_pin_released.";
         NrFollPinReleased = "nr_foll_pin_released", "Pages unpinned.";
         PwGupFast = "pw_gup_fast", "Pages of user memory that a lockless walk took.";

@@ -328,7 +328,7 @@ impl<P: Platform> Tlb<P> {
     #[cold]
     fn settle_folio_key(&self, folio: Folio<'_>, key: DebtKey) {
         plant!(StoredWhileLingering => return);
-        if self.settle_owing(key) {
+        if self.attribute_flushes(Counter::PwLingerStoreWaits, || self.settle_owing(key)) {
             self.count(Counter::PwLingerSettledForStore, 1);
         }
         folio.forget_debt(key);

@@ -146,6 +146,19 @@ impl<P: Platform> Batch<'_, P> {
     }
 }
 
+impl<P: Platform> Batch<'_, P> {
+    /// Waits for the deferred flushes; returns whether all had been paid.
+    fn wait_for_flushes(&self) -> bool {
+        match (self.tlb.fx().caps().shootdown, &self.only) {
+            _ if self.tlb.ledger().has_passed(self.epoch) => true,
+            (_, Some(only)) if only.is_flushed_up_to(self.epoch) => true,
+            (ShootdownKind::Ipi, Some(only)) => !self.tlb.flush_deferred(only),
+            (ShootdownKind::Ipi, None) => self.tlb.flush_unpaid(self.cpus, self.epoch),
+            (ShootdownKind::Broadcast, only) => self.tlb.complete_issued(self.issuer, self.epoch, only.as_deref()),
+        }
+    }
+}
+
 impl<P: Platform> DetachedHolder<P> for Batch<'_, P> {
     fn detached(&mut self) -> (&mut DetachedList, &Frames<P>) {
         (&mut self.detached, self.tlb.frames())
@@ -154,13 +167,7 @@ impl<P: Platform> DetachedHolder<P> for Batch<'_, P> {
     fn pay(&mut self) {
         if self.entries > 0 {
             self.tlb.count(Counter::PwTlbBatchEntries, u64::from(self.entries));
-            let paid = match (self.tlb.fx().caps().shootdown, &self.only) {
-                _ if self.tlb.ledger().has_passed(self.epoch) => true,
-                (_, Some(only)) if only.is_flushed_up_to(self.epoch) => true,
-                (ShootdownKind::Ipi, Some(only)) => !self.tlb.flush_deferred(only),
-                (ShootdownKind::Ipi, None) => self.tlb.flush_unpaid(self.cpus, self.epoch),
-                (ShootdownKind::Broadcast, only) => self.tlb.complete_issued(self.issuer, self.epoch, only.as_deref()),
-            };
+            let paid = self.tlb.attribute_flushes(Counter::PwTlbBatchWaits, || self.wait_for_flushes());
             self.tlb.count(if paid { Counter::PwTlbBatchPaid } else { Counter::PwTlbBatchFlushed }, 1);
         }
         (self.entries, self.cpus, self.epoch, self.only) = (0, CpuMask::EMPTY, 0, None);

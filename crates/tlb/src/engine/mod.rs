@@ -202,6 +202,19 @@ impl<P: Platform> Tlb<P> {
         self.frames.counters().add(self.fx.cpu(), counter, n);
     }
 
+    /// Does `act`, and adds the remote flushes that it sends to `cause`, too.
+    ///
+    /// A flush of this CPU alone sends none. So the counters of causes add up to no more than
+    /// `nr_tlb_remote_flush`.
+    pub(crate) fn attribute_flushes<T>(&self, cause: Counter, act: impl FnOnce() -> T) -> T {
+        let me = self.fx.cpu();
+        let sent = || self.frames().counters().of(me, Counter::NrTlbRemoteFlush);
+        let before = sent();
+        let done = act();
+        self.count(cause, sent().wrapping_sub(before));
+        done
+    }
+
     /// Pages above which an x86 flush takes the whole tag.
     pub fn single_page_flush_ceiling(&self) -> u32 {
         self.ceiling.load(Ordering::Relaxed)

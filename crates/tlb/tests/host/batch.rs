@@ -78,6 +78,8 @@ fn many_spaces_cost_one_wait<I: Isa>() {
     assert_eq!((batch.len(), waits(&queued)), (24, 0), "nobody is waited for");
     let ((), settled) = host.log(|| batch.settle());
     assert_eq!(waits(&settled), 1);
+    let counted = |counter| tlb.frames().counters().sum(counter);
+    assert_eq!((counted(Counter::PwTlbBatchWaits), counted(Counter::NrTlbRemoteFlush)), (1, 1));
     if I::KIND == IsaKind::X86_64 {
         let mine = |step: &Step| step.cpu == CpuId::new(0) && matches!(step.effect, Effect::Invalidate(_));
         assert!(!settled.iter().any(mine), "the CPU that settles ran none of the spaces: {settled:?}");

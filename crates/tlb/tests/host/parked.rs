@@ -6,7 +6,7 @@ use crate::support::{Effect, Host};
 use pagewright_arch::{Isa, on_both};
 use pagewright_tlb::Tlb;
 use pagewright_tlb::frames::Block;
-use pagewright_types::{Counter, CpuId, CpuMask, DebtKey, Order};
+use pagewright_types::{Counter, CpuId, CpuMask, DebtKey, IsaKind, Order};
 use std::sync::Arc;
 
 const CPUS: u16 = 4;
@@ -18,6 +18,7 @@ on_both! {
     parked_frames_are_settled_ahead_by_one_flush,
     paid_frames_are_freed_ahead_without_a_flush,
     a_large_block_is_made_of_frames_with_different_keys,
+    a_settle_counts_as_a_remote_flush_only_if_it_is_one,
 }
 
 fn count<I: Isa>(tlb: &Tlb<Host<I>>, counter: Counter) -> u64 {
@@ -70,7 +71,7 @@ fn one_flush_pays_for_all_parked_frames<I: Isa>() {
         let (host, tlb, mut taken) = only_parked_frames::<I>(per_key);
         let (flushes, log) = host.log(|| take_parked(&tlb, &mut taken));
         assert_eq!(flushes, 1, "{per_key} frames per key");
-        assert_eq!(count(&tlb, Counter::PwTlbSettleOnAlloc), 1);
+        assert_eq!([Counter::PwTlbSettleOnAlloc, Counter::PwTlbSettleWaits].map(|of| count(&tlb, of)), [1, 1]);
         let owing: CpuMask = [1, 2].map(CpuId::new).into_iter().collect();
         for step in log {
             if let Effect::SendIpi(targets) = step.effect {
@@ -100,6 +101,23 @@ fn parked_frames_are_settled_ahead_by_one_flush<I: Isa>() {
     assert_eq!((tlb.frames().parked(), tlb.settle_parked()), (0, 0));
     assert_eq!(flushes(), [before + 1, 1], "nothing is parked any more");
     assert_eq!(take_parked(&tlb, &mut taken), 0);
+    end(&tlb, taken);
+}
+
+/// On x86-64, where the CPU that allocates is the only one that owes, no IPI is sent.
+fn a_settle_counts_as_a_remote_flush_only_if_it_is_one<I: Isa>() {
+    let (_host, tlb) = machine::<I>(usize::from(CPUS));
+    let mut taken = Vec::new();
+    while let Ok(block) = tlb.alloc(tlb.request(Order::ZERO)) {
+        taken.push(block);
+    }
+    let key = tlb.ledger().open(CpuMask::of(CpuId::new(0)));
+    tlb.frames().free_with_debt(taken.pop().expect("a block"), key);
+    let before = count(&tlb, Counter::NrTlbRemoteFlush);
+    taken.push(tlb.alloc(tlb.request(Order::ZERO)).expect("the parked frame"));
+    let sent = count(&tlb, Counter::NrTlbRemoteFlush) - before;
+    assert_eq!(sent, u64::from(I::KIND == IsaKind::Aarch64));
+    assert_eq!([Counter::PwTlbSettleOnAlloc, Counter::PwTlbSettleWaits].map(|of| count(&tlb, of)), [1, sent]);
     end(&tlb, taken);
 }
 
