@@ -8,6 +8,7 @@ use super::process::{LifeState, Process, Thread, WaitReason};
 use super::queue::{Op, Work};
 
 use super::report::{MeasuredTimes, ModelledTimes, NamedCounts, OracleReport, ReplayReport, SkippedCall};
+use super::settles::SettleReport;
 use super::source::EventSource;
 use super::tasks::Progress;
 use super::turnover::{self, TierReport};
@@ -94,6 +95,7 @@ pub(super) struct Engine<'l, I: Isa> {
     pub(super) images: Vec<ImageCounts>,
     faults: FaultLog,
     pub(super) tiers: TierReport,
+    pub(super) settles: SettleReport,
     pub(super) not_replayed: BTreeMap<String, u64>,
     /// The calls whose results are not Linux's, the first [`ReplayReport::DIVERGED`].
     pub(super) diverged: Vec<Rc<DivergedCall>>,
@@ -121,6 +123,7 @@ impl<'l, I: Isa> Engine<'l, I> {
             images: Vec::new(),
             faults: FaultLog::new(lab),
             tiers: TierReport::new(lab),
+            settles: SettleReport::default(),
             not_replayed: BTreeMap::new(),
             diverged: Vec::new(),
         }
@@ -261,7 +264,12 @@ impl<'l, I: Isa> Engine<'l, I> {
     fn execute_op(&mut self, cpu: CpuId, pid: u32, tid: u32, op: Op) -> Result<Progress, CaptureReplayError> {
         self.lab.sim().charge(cpu, Cost::Syscall, 1);
         match op {
-            Op::Call(call, position) => self.call(cpu, pid, position, &call).map(|()| Progress::Continue),
+            Op::Call(call, position) => {
+                let mark = self.mark_settles(cpu);
+                self.call(cpu, pid, position, &call)?;
+                self.note_settle(cpu, mark);
+                Ok(Progress::Continue)
+            }
             Op::Task(task) => self.task(cpu, pid, tid, *task),
         }
     }
@@ -330,9 +338,10 @@ impl<'l, I: Isa> Engine<'l, I> {
         times: u64,
     ) -> Result<(), CaptureReplayError> {
         let faults = || FaultPair { minor: space.minor_faults(), major: space.major_faults() };
-        let before = faults();
+        let (before, mark) = (faults(), self.mark_settles(cpu));
         let touched = self.lab.touch(cpu, space, va, access, times);
         let after = faults();
+        self.note_settle(cpu, mark);
         if after != before {
             let new = FaultPair { minor: after.minor - before.minor, major: after.major - before.major };
             self.faults.note(self.lab, cpu, space, va, new);
@@ -469,6 +478,7 @@ impl<'l, I: Isa> Engine<'l, I> {
             nodes: self.faults.nodes(self.lab),
             not_replayed: self.not_replayed.into_iter().map(|(call, times)| SkippedCall { call, times }).collect(),
             tiers: self.tiers,
+            settles: self.settles,
             oracle: None,
             diverged: self.diverged.iter().map(|call| call.to_string()).collect(),
             native: header.native.as_ref().map(|native| native.images.clone()).unwrap_or_default(),

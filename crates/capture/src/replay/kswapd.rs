@@ -70,7 +70,9 @@ impl<I: Isa> Engine<'_, I> {
         if cpu == waker {
             lab.on(cpu, |mm| mm.tlb().enter_lazy());
         }
+        let mark = self.mark_settles(cpu);
         lab.on(cpu, |mm| mm.balance(node));
+        self.note_settle(cpu, mark);
         if cpu == waker {
             sim.charge(cpu, Cost::ContextSwitch, 1);
             lab.run(cpu, space);

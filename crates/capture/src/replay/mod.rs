@@ -39,6 +39,7 @@ mod kswapd;
 mod process;
 mod queue;
 mod report;
+mod settles;
 mod source;
 mod tasks;
 mod ticks;
@@ -49,6 +50,7 @@ pub use report::{
     FaultTimeline, MappingFaults, MeasuredTimes, ModelledTimes, NamedCounts, NodeReport, OracleReport, ReplayReport,
     SkippedCall,
 };
+pub use settles::SettleReport;
 pub use source::EventSource;
 pub use turnover::{TierReport, TurnoverCounts};
 

@@ -1,5 +1,6 @@
 //! The results of a replay, each number under one name.
 
+use super::settles::SettleReport;
 use super::turnover::TierReport;
 use crate::ImageCounts;
 use pagewright_types::NodeId;
@@ -172,6 +173,9 @@ pub struct ReplayReport {
     /// What is counted of memory tiers.
     #[serde(skip)]
     pub tiers: TierReport,
+    /// The waits of operations in which an allocation settled parked frames.
+    #[serde(skip)]
+    pub settles: SettleReport,
     /// Linux's counts for the same program.
     #[serde(skip)]
     pub native: Vec<ImageCounts>,

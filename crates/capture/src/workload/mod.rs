@@ -29,6 +29,8 @@ const SHARED_ANON: RawMapFlags = RawMapFlags(0x21);
 /// `MADV_PAGEOUT`.
 const PAGEOUT: u32 = 21;
 const ROOT: Pid = Pid(1);
+/// Added to the seed of a workload for the choices of [`Workload::with_stores`].
+const STORE_STREAM: u64 = 0x5354_4f52_4553;
 
 /// A program: a set-up, a number of rounds, and the exit.
 struct Program {
@@ -112,6 +114,7 @@ pub struct Workload {
     program: &'static Program,
     rounds: u64,
     steps: u64,
+    seed: u64,
 }
 
 impl Workload {
@@ -127,13 +130,22 @@ impl Workload {
         };
         let mut script = Script::new(seed);
         script.begin(program.name);
-        Self { header, script, program, rounds: program.rounds, steps: 0 }
+        Self { header, script, program, rounds: program.rounds, steps: 0, seed }
     }
 
     /// The same workload with at most so many rounds.
     #[must_use]
     pub fn with_rounds(mut self, rounds: u64) -> Self {
         self.rounds = rounds.min(self.rounds);
+        self
+    }
+
+    /// The same workload, in whose rounds one of `every` runs of loads of a page also stores there.
+    ///
+    /// Which of them is random and depends on the seed of the workload, whose loads stay the same.
+    #[must_use]
+    pub fn with_stores(mut self, every: u64) -> Self {
+        self.script.stores = Some((Pcg64::seed_from_u64(self.seed ^ STORE_STREAM), every));
         self
     }
 
@@ -173,11 +185,13 @@ struct Script {
     random: Pcg64,
     /// The highest number of a thread or process so far.
     last_id: u32,
+    /// One of so many runs of loads also stores, by random choices of their own.
+    stores: Option<(Pcg64, u64)>,
 }
 
 impl Script {
     fn new(seed: u64) -> Self {
-        Self { events: Vec::new(), random: Pcg64::seed_from_u64(seed), last_id: 1 }
+        Self { events: Vec::new(), random: Pcg64::seed_from_u64(seed), last_id: 1, stores: None }
     }
 
     fn begin(&mut self, name: &str) {
@@ -205,14 +219,14 @@ impl Script {
     }
 
     fn run(&mut self, page: u64, stream: AccessStream, reads: u32, writes: u32) {
-        let run = AccessRun {
-            page: PageNo(page),
-            reads,
-            writes,
-            stream,
-            origin: AccessOrigin::User,
-            write_first: writes > 0,
+        let write_first = writes > 0;
+        let stores_too = match &mut self.stores {
+            Some((random, every)) if stream == AccessStream::Data && !write_first => random.next_u64() % *every == 0,
+            Some(_) | None => false,
         };
+        let writes = if stores_too { 1 } else { writes };
+        let origin = AccessOrigin::User;
+        let run = AccessRun { page: PageNo(page), reads, writes, stream, origin, write_first };
         self.events.push(TraceEvent::Run(run));
     }
 
@@ -396,3 +410,34 @@ const SWEEP: Program = {
         },
     }
 };
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The runs of data after the set-up.
+    fn runs(mut workload: Workload) -> Vec<AccessRun> {
+        workload.step();
+        workload.script.events.clear();
+        while workload.step() {}
+        let run = |event| match event {
+            TraceEvent::Run(run) => Some(run),
+            _ => None,
+        };
+        workload.script.events.drain(..).filter_map(run).collect()
+    }
+
+    #[test]
+    fn stores_are_added_to_a_share_of_the_loads_which_stay_the_same() {
+        let workload = || named("cross-section", 7).expect("a workload").with_rounds(2);
+        let (plain, storing) = (runs(workload()), runs(workload().with_stores(2)));
+        assert!(plain.iter().all(|run| run.writes == 0));
+        let loads = |runs: &[AccessRun]| runs.iter().map(|run| (run.page.0, run.reads)).collect::<Vec<_>>();
+        assert_eq!(loads(&plain), loads(&storing));
+        let is_data = |run: &&AccessRun| run.stream == AccessStream::Data;
+        let stored = storing.iter().filter(|run| run.writes == 1 && !run.write_first).count();
+        let share = stored as f64 / storing.iter().filter(is_data).count() as f64;
+        assert!((0.45..0.55).contains(&share), "{share}");
+        assert!(storing.iter().all(|run| run.stream == AccessStream::Data || run.writes == 0));
+    }
+}

@@ -198,6 +198,11 @@ impl Profile {
         self.cluster
     }
 
+    /// Entries of the TLBs of a CPU, of all sizes of pages.
+    pub fn tlb_entries(&self) -> u64 {
+        self.geometry.tlbs.iter().map(|tlb| tlb.size.entries as u64).sum()
+    }
+
     /// All figures with their sources.
     pub fn figures(&self) -> &[ProfileFigure] {
         &self.figures
