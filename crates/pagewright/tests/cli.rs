@@ -592,11 +592,14 @@ fn help_lists_every_option() {
 fn evaluations_are_refused_before_they_run() {
     assert_refused(
         &["evaluate", "clearly"],
-        &["unknown evaluation clearly", "the evaluations are batch, clear, cow-table, lines"],
+        &["unknown evaluation clearly", "the evaluations are batch, clear, cow-table, lines, migrc"],
     );
+    assert_refused(&["evaluate", "migrc", "--rounds", "10"], &["--rounds"]);
     let scratch = Scratch::new("evaluate");
     for option in ["--json", "--html"] {
-        assert_refused(&["evaluate", "clear", option, &scratch.path("nowhere/file")], &["nowhere/file"]);
+        for name in ["clear", "migrc"] {
+            assert_refused(&["evaluate", name, option, &scratch.path("nowhere/file")], &["nowhere/file"]);
+        }
     }
     assert!(scratch.files().is_empty());
 }

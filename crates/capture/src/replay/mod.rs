@@ -52,7 +52,7 @@ pub use report::{
 };
 pub use settles::SettleReport;
 pub use source::EventSource;
-pub use turnover::{TierReport, TurnoverCounts};
+pub use turnover::{RemoteFlushes, TierReport, TurnoverCounts};
 
 use pagewright_arch::{Aarch64, X86_64};
 use pagewright_mm::MmSetting;

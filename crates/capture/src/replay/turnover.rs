@@ -24,12 +24,72 @@ pub struct TierReport {
     pub frames: u64,
     /// The frames between its low and its high watermark.
     pub low_to_high: u64,
-    /// The part of `nr_tlb_remote_flush` that hint scans caused.
-    pub scan_flushes: u64,
-    /// The part of `pw_tlb_batch_flushed` that hint scans caused.
-    pub scan_batches: u64,
+    /// The remote flushes that hint scans caused.
+    pub scans: RemoteFlushes,
     /// The counts when the node had turned over once; `None` if it did not.
     pub at_turnover: Option<TurnoverCounts>,
+}
+
+/// Remote flushes, and the parts of them that have counters of their own.
+///
+/// Each flush is in one part at most.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RemoteFlushes {
+    /// `nr_tlb_remote_flush`.
+    pub all: u64,
+    /// `pw_tlb_batch_waits`.
+    pub batches: u64,
+    /// `pw_tlb_settle_waits`.
+    pub settles: u64,
+    /// `pw_linger_store_waits`.
+    pub stores: u64,
+}
+
+impl RemoteFlushes {
+    /// The counts so far, by the name of each counter.
+    pub fn of(count: impl Fn(&str) -> u64) -> Self {
+        Self {
+            all: count(Counter::NrTlbRemoteFlush.name()),
+            batches: count(Counter::PwTlbBatchWaits.name()),
+            settles: count(Counter::PwTlbSettleWaits.name()),
+            stores: count(Counter::PwLingerStoreWaits.name()),
+        }
+    }
+
+    fn of_lab<I: Isa>(lab: &Lab<I>) -> Self {
+        let of = |counter| lab.mm().counter(counter);
+        Self {
+            all: of(Counter::NrTlbRemoteFlush),
+            batches: of(Counter::PwTlbBatchWaits),
+            settles: of(Counter::PwTlbSettleWaits),
+            stores: of(Counter::PwLingerStoreWaits),
+        }
+    }
+
+    /// What was counted since `before`.
+    #[must_use]
+    pub const fn since(self, before: Self) -> Self {
+        Self {
+            all: self.all - before.all,
+            batches: self.batches - before.batches,
+            settles: self.settles - before.settles,
+            stores: self.stores - before.stores,
+        }
+    }
+
+    const fn and(self, more: Self) -> Self {
+        Self {
+            all: self.all + more.all,
+            batches: self.batches + more.batches,
+            settles: self.settles + more.settles,
+            stores: self.stores + more.stores,
+        }
+    }
+
+    /// Those in no part.
+    pub const fn rest(self) -> u64 {
+        self.all - self.batches - self.settles - self.stores
+    }
 }
 
 /// The counts when the fast node had turned over once.
@@ -37,10 +97,8 @@ pub struct TierReport {
 pub struct TurnoverCounts {
     /// The counters so far.
     pub counters: NamedCounts,
-    /// [`TierReport::scan_flushes`] so far.
-    pub scan_flushes: u64,
-    /// [`TierReport::scan_batches`] so far.
-    pub scan_batches: u64,
+    /// [`TierReport::scans`] so far.
+    pub scans: RemoteFlushes,
     /// The modelled time so far, in nanoseconds.
     pub elapsed_ns: u64,
 }
@@ -67,18 +125,14 @@ impl<I: Isa> Engine<'_, I> {
     /// Runs the memory manager's part of a timer tick, and attributes its flushes to scans.
     pub(super) fn scan(&mut self, cpu: CpuId, space: &Space<Sim<I>>, ticks: u64) {
         let lab = self.lab;
-        let flushes = || [Counter::NrTlbRemoteFlush, Counter::PwTlbBatchFlushed].map(|count| lab.mm().counter(count));
-        let before = flushes();
+        let before = RemoteFlushes::of_lab(lab);
         lab.on(cpu, |mm| mm.numa_tick(space, ticks));
-        let after = flushes();
         let tiers = &mut self.tiers;
-        tiers.scan_flushes += after[0] - before[0];
-        tiers.scan_batches += after[1] - before[1];
+        tiers.scans = tiers.scans.and(RemoteFlushes::of_lab(lab).since(before));
         if tiers.at_turnover.is_none() && lab.mm().counter(Counter::PgPromoteSuccess) >= tiers.frames {
             tiers.at_turnover = Some(TurnoverCounts {
                 counters: NamedCounts(counters(lab).collect()),
-                scan_flushes: tiers.scan_flushes,
-                scan_batches: tiers.scan_batches,
+                scans: tiers.scans,
                 elapsed_ns: lab.sim().elapsed().raw() / 1000,
             });
         }

@@ -4,10 +4,10 @@
 //! `batched`. Counts are compared per migrated page, because the series migrates 15 % more pages.
 
 use super::super::{Claim, FigureKind, Stats, Verdict};
-use super::MigrcResults;
 use super::column::{ColumnRun, FlushColumn, InputRuns};
 use super::published::{COUNTS, ELAPSED, MIGRATED, PublishedCount, SERIES, remote_per_page};
 use super::rows::{FlushPart, RunPart, each, reclaimed};
+use super::{MigrcResults, arm64, variants};
 
 /// What all rows of the look-ups rest on.
 const PROGRAM: &str = "look-ups as XSBench's, 4 threads on 4 CPUs; the mail has 16 CPUs";
@@ -21,7 +21,10 @@ pub(super) fn claims(results: &MigrcResults) -> Vec<Claim> {
         claims.extend(COUNTS.iter().filter_map(|count| fewer(inputs, count)));
         claims.extend(FlushColumn::LINGERING.into_iter().filter_map(|column| time(inputs, column)));
     }
+    claims.extend(results.stores.iter().filter_map(variants::stores));
+    claims.extend(results.gaps.iter().filter_map(variants::gap_claim));
     claims.extend(results.captures.iter().filter_map(capture));
+    claims.extend(results.arm64.iter().chain(&results.arm64_captures).filter_map(arm64::claim));
     claims
 }
 
@@ -83,11 +86,12 @@ fn fewer(inputs: &InputRuns, count: &PublishedCount) -> Option<Claim> {
         let run: &ColumnRun = inputs.of(column)?;
         Some(RunPart::Whole.per_page(run, run.count(count.name)))
     };
-    let (before, migration, unmap) = (of(FlushColumn::Batched)?, of(FlushColumn::Migration)?, of(FlushColumn::Unmap)?);
+    let (before, migration) = (of(FlushColumn::Batched)?, of(FlushColumn::Migration)?);
+    let unmap = of(FlushColumn::Unmap).map_or_else(String::new, |unmap| format!("; unmap {}", each(unmap)));
     let [published_before, after] = count.per_page();
     let published = format!("{} → {}, {:.2} ×", each(published_before), each(after), count.factor());
     let factor = before / migration;
-    let ours = format!("{} → {}, {factor:.2} ×; unmap {}", each(before), each(migration), each(unmap));
+    let ours = format!("{} → {}, {factor:.2} ×{unmap}", each(before), each(migration));
     let what = format!("{} per migrated page, fewer by, {}", count.name, inputs.input);
     let verdict = Verdict::ratio(&exact(factor), count.factor());
     Some(Claim::published(what, &published, SERIES, ours, FigureKind::Counted, verdict).resting_on(PROGRAM))
@@ -126,4 +130,4 @@ fn capture(inputs: &InputRuns) -> Option<Claim> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -5,7 +5,7 @@
 
 use super::super::{Run, Stats};
 use super::inputs::CPUS;
-use pagewright_capture::replay::{NamedCounts, ReplayReport, TierReport};
+use pagewright_capture::replay::{NamedCounts, RemoteFlushes, ReplayReport, SettleReport, TierReport};
 use pagewright_mm::MmSetting;
 use std::collections::BTreeMap;
 
@@ -26,6 +26,10 @@ impl FlushColumn {
     pub(super) const ALL: [Self; 4] = [Self::EachPage, Self::Batched, Self::Migration, Self::Unmap];
     /// The columns in which translations linger.
     pub(super) const LINGERING: [Self; 2] = [Self::Migration, Self::Unmap];
+    /// Before and after, where no page is paged out.
+    pub(super) const PAIR: [Self; 2] = [Self::Batched, Self::Migration];
+    /// The batched column and those in which translations linger.
+    pub(super) const TRIPLE: [Self; 3] = [Self::Batched, Self::Migration, Self::Unmap];
 
     pub(super) const fn name(self) -> &'static str {
         match self {
@@ -52,6 +56,7 @@ impl FlushColumn {
 pub(super) struct ColumnRun {
     pub(super) counters: NamedCounts,
     pub(super) tiers: TierReport,
+    pub(super) settles: SettleReport,
     pub(super) elapsed_ns: u64,
     pub(super) flush_wait_ns: u64,
     /// The latency of memory in all loads and stores, the sum over all CPUs.
@@ -73,6 +78,7 @@ impl ColumnRun {
         Self {
             counters: report.counters,
             tiers: report.tiers,
+            settles: report.settles,
             elapsed_ns: report.modelled.elapsed_ns,
             flush_wait_ns: report.modelled.flush_wait_ns,
             memory_ns: report.modelled.memory_ns,
@@ -103,16 +109,30 @@ impl ColumnRun {
     }
 }
 
+/// The percentiles of the waits of settles that are shown.
+pub(super) const SETTLE_PERCENTILES: [usize; 2] = [50, 99];
+
+/// The remote flushes of hint scans, as the document names them.
+fn scans(scans: RemoteFlushes, suffix: &str) -> [(String, u64); 4] {
+    let named = [
+        ("scan_remote_flush", scans.all),
+        ("scan_batch_waits", scans.batches),
+        ("scan_settle_waits", scans.settles),
+        ("scan_store_waits", scans.stores),
+    ];
+    named.map(|(name, count)| (format!("{name}{suffix}"), count))
+}
+
 /// The runs of one input.
 pub(super) struct InputRuns {
     pub(super) input: String,
-    /// In the order of [`FlushColumn::ALL`].
-    pub(super) columns: Vec<ColumnRun>,
+    /// In the order of [`FlushColumn::ALL`], of which some may be missing.
+    pub(super) columns: Vec<(FlushColumn, ColumnRun)>,
 }
 
 impl InputRuns {
     pub(super) fn of(&self, column: FlushColumn) -> Option<&ColumnRun> {
-        self.columns.get(column as usize)
+        self.columns.iter().find(|(of, _)| *of == column).map(|(_, run)| run)
     }
 
     /// The part of the time that `column` saves of the batched one, over the band.
@@ -129,19 +149,23 @@ impl InputRuns {
 
     /// The runs as the document has them.
     pub(super) fn runs(&self) -> impl Iterator<Item = Run> {
-        FlushColumn::ALL.into_iter().zip(&self.columns).map(|(column, run)| {
+        self.columns.iter().map(|(column, run)| {
             let named = |counters: &NamedCounts, suffix: &str| {
                 let named = counters.0.iter().map(|(name, count)| (format!("{name}{suffix}"), *count));
                 named.collect::<BTreeMap<_, _>>()
             };
             let mut written = Run::of(column.name().to_owned(), self.input.clone());
             written.counters = named(&run.counters, "");
-            written.counters.insert("scan_remote_flush".to_owned(), run.tiers.scan_flushes);
-            written.counters.insert("scan_batch_flushed".to_owned(), run.tiers.scan_batches);
+            written.counters.extend(scans(run.tiers.scans, ""));
             if let Some(at) = &run.tiers.at_turnover {
                 written.counters.extend(named(&at.counters, "_at_turnover"));
-                written.counters.insert("scan_remote_flush_at_turnover".to_owned(), at.scan_flushes);
-                written.counters.insert("scan_batch_flushed_at_turnover".to_owned(), at.scan_batches);
+                written.counters.extend(scans(at.scans, "_at_turnover"));
+            }
+            let timed = [("settles_timed", run.settles.waits_ps.len() as u64), ("settles_mixed", run.settles.mixed)];
+            written.counters.extend(timed.map(|(name, count)| (name.to_owned(), count)));
+            for percent in SETTLE_PERCENTILES {
+                let wait = run.settles.percentile(percent);
+                written.modelled.extend(wait.map(|wait| (format!("settle_p{percent}_ps"), wait)));
             }
             written.counters.extend(run.stale_hits.map(|hits| ("stale_hits".to_owned(), hits)));
             written.modelled.insert("elapsed_ns".to_owned(), run.elapsed_ns);

@@ -3,9 +3,11 @@
 //! Key types: [`FlushPart`], a cause of remote flushes; [`REFUSALS`], the rules that keep a page
 //! from lingering. Each row says whether it is counted or modelled.
 
+use super::super::FigureKind::{self, Counted, Modelled};
 use super::super::{Stats, Table};
-use super::column::{ColumnRun, FlushColumn, InputRuns};
+use super::column::{ColumnRun, InputRuns, SETTLE_PERCENTILES};
 use super::published::{COUNTS, ELAPSED, PublishedCount, REMOTE};
+use pagewright_capture::replay::RemoteFlushes;
 
 /// Pages whose flush a rule decides, and the rules, by their counters.
 pub(super) const REFUSALS: [(&str, &str); 7] = [
@@ -27,7 +29,7 @@ pub(super) enum FlushPart {
     Batches,
     /// Stores to pages that TLBs may still read elsewhere.
     Stores,
-    /// Frames that are allocated, or settled ahead.
+    /// Parked frames, in their allocation or ahead of it.
     Settles,
     /// All others: flushes at once, copy-on-write, unmapping.
     Rest,
@@ -41,24 +43,21 @@ impl FlushPart {
             Self::Scans => "hint scans",
             Self::Batches => "batches",
             Self::Stores => "settles for stores",
-            Self::Settles => "settles in allocations",
+            Self::Settles => "settles of parked frames",
             Self::Rest => "rest",
         }
     }
 
     /// The flushes of this cause, after the turnover of the fast node or in the whole run.
     pub(super) fn flushes(self, run: &ColumnRun, part: RunPart) -> u64 {
-        let count = |name| part.count(run, name);
-        let [scans, scan_batches] = part.scans(run);
+        let scans = part.scans(run);
+        let others = RemoteFlushes::of(|name| part.count(run, name)).since(scans);
         match self {
-            Self::Scans => scans,
-            Self::Batches => count("pw_tlb_batch_flushed").saturating_sub(scan_batches),
-            Self::Stores => count("pw_linger_settled_for_store"),
-            Self::Settles => count("pw_tlb_settle_on_alloc") + count("pw_tlb_settle_ahead"),
-            Self::Rest => {
-                let others = Self::ALL.into_iter().filter(|other| *other != Self::Rest);
-                count(REMOTE).saturating_sub(others.map(|other| other.flushes(run, part)).sum())
-            }
+            Self::Scans => scans.all,
+            Self::Batches => others.batches,
+            Self::Stores => others.stores,
+            Self::Settles => others.settles,
+            Self::Rest => others.rest(),
         }
     }
 }
@@ -79,14 +78,12 @@ impl RunPart {
         }
     }
 
-    /// The remote flushes and the batches of hint scans.
-    fn scans(self, run: &ColumnRun) -> [u64; 2] {
-        let tiers = &run.tiers;
-        let whole = [tiers.scan_flushes, tiers.scan_batches];
-        match (self, &tiers.at_turnover) {
-            (Self::Whole, _) => whole,
-            (Self::Later, Some(at)) => [whole[0] - at.scan_flushes, whole[1] - at.scan_batches],
-            (Self::Later, None) => [0; 2],
+    /// The remote flushes of hint scans.
+    fn scans(self, run: &ColumnRun) -> RemoteFlushes {
+        match (self, &run.tiers.at_turnover) {
+            (Self::Whole, _) => run.tiers.scans,
+            (Self::Later, Some(at)) => run.tiers.scans.since(at.scans),
+            (Self::Later, None) => RemoteFlushes::default(),
         }
     }
 
@@ -101,13 +98,18 @@ impl RunPart {
 }
 
 /// A row: its name, its kind, and a cell for each column.
-fn row(name: &str, kind: &str, inputs: &InputRuns, cell: impl Fn(&ColumnRun) -> String) -> Vec<String> {
-    let first = [name.to_owned(), kind.to_owned()];
-    first.into_iter().chain(inputs.columns.iter().map(cell)).collect()
+pub(super) fn row(
+    name: &str,
+    kind: FigureKind,
+    inputs: &InputRuns,
+    cell: impl Fn(&ColumnRun) -> String,
+) -> Vec<String> {
+    let first = [name.to_owned(), kind.name().to_owned()];
+    first.into_iter().chain(inputs.columns.iter().map(|(_, run)| cell(run))).collect()
 }
 
-fn head(first: &str, more: &[&str]) -> Vec<String> {
-    let columns = FlushColumn::ALL.iter().map(|column| column.name());
+pub(super) fn head(first: &str, inputs: &InputRuns, more: &[&str]) -> Vec<String> {
+    let columns = inputs.columns.iter().map(|(column, _)| column.name());
     [first, "kind"].into_iter().chain(columns).chain(more.iter().copied()).map(str::to_owned).collect()
 }
 
@@ -128,7 +130,7 @@ pub(super) fn each(figure: f64) -> String {
 pub(super) fn counts(inputs: &InputRuns) -> Table {
     let published = |count: &PublishedCount| count.counts.map(|figure| figure.to_string());
     let named = COUNTS.iter().map(|count| {
-        let mut cells = row(count.name, "counted", inputs, |run| run.count(count.name).to_string());
+        let mut cells = row(count.name, Counted, inputs, |run| run.count(count.name).to_string());
         cells.extend(published(count));
         cells
     });
@@ -144,13 +146,13 @@ pub(super) fn counts(inputs: &InputRuns) -> Table {
         "pw_linger_settled_for_store",
     ];
     let own = own.into_iter().map(|name| {
-        let mut cells = row(name, "counted", inputs, |run| run.count(name).to_string());
+        let mut cells = row(name, Counted, inputs, |run| run.count(name).to_string());
         cells.extend([String::new(), String::new()]);
         cells
     });
     Table {
         title: format!("{}: counts", inputs.input),
-        head: head("count", &["published before", "after"]),
+        head: head("count", inputs, &["published before", "after"]),
         rows: named.chain(own).collect(),
     }
 }
@@ -159,38 +161,42 @@ pub(super) fn counts(inputs: &InputRuns) -> Table {
 pub(super) fn per_page(inputs: &InputRuns) -> Table {
     let rows = COUNTS.iter().filter(|count| count.name != "pgmigrate_success").map(|count| {
         let figure = |run: &ColumnRun| each(RunPart::Whole.per_page(run, run.count(count.name)));
-        let mut cells = row(count.name, "counted", inputs, figure);
+        let mut cells = row(count.name, Counted, inputs, figure);
         cells.extend(count.per_page().map(each));
         cells
     });
     Table {
         title: format!("{}: per migrated page", inputs.input),
-        head: head("count", &["published before", "after"]),
+        head: head("count", inputs, &["published before", "after"]),
         rows: rows.collect(),
     }
 }
 
+/// The frames between the low and the high watermark of the fast node.
+pub(super) fn gap(run: &ColumnRun) -> u64 {
+    run.tiers.low_to_high
+}
+
 /// The remote flushes by cause, and what the fast node's watermarks allow one settle to pay.
 pub(super) fn flushes(inputs: &InputRuns) -> Table {
-    let gap = inputs.columns.first().map_or(0, |run| run.tiers.low_to_high);
     let mut rows = vec![
-        row("G: frames between low and high mark of the fast node", "counted", inputs, |_| gap.to_string()),
-        row("frames of the fast node", "counted", inputs, |run| run.tiers.frames.to_string()),
+        row("G: frames between low and high mark of the fast node", Counted, inputs, |run| gap(run).to_string()),
+        row("frames of the fast node", Counted, inputs, |run| run.tiers.frames.to_string()),
     ];
     for (part, of) in [(RunPart::Whole, "whole run"), (RunPart::Later, "after the turnover")] {
         let count = |name: &'static str| move |run: &ColumnRun| part.count(run, name).to_string();
-        rows.push(row(&format!("pages migrated, {of}"), "counted", inputs, count("pgmigrate_success")));
-        rows.push(row(&format!("remote flushes, {of}"), "counted", inputs, count(REMOTE)));
-        rows.push(row("  per migrated page", "counted", inputs, |run| each(part.remote_per_page(run))));
+        rows.push(row(&format!("pages migrated, {of}"), Counted, inputs, count("pgmigrate_success")));
+        rows.push(row(&format!("remote flushes, {of}"), Counted, inputs, count(REMOTE)));
+        rows.push(row("  per migrated page", Counted, inputs, |run| each(part.remote_per_page(run))));
         rows.extend(FlushPart::ALL.map(|cause| {
             let figure = |run: &ColumnRun| {
                 let flushes = cause.flushes(run, part);
                 format!("{flushes} ({})", each(part.per_page(run, flushes)))
             };
-            row(&format!("  {}", cause.name()), "counted", inputs, figure)
+            row(&format!("  {}", cause.name()), Counted, inputs, figure)
         }));
     }
-    Table { title: format!("{}: remote flushes by cause", inputs.input), head: head("flushes", &[]), rows }
+    Table { title: format!("{}: remote flushes by cause", inputs.input), head: head("flushes", inputs, &[]), rows }
 }
 
 /// The pages that lingered, of those that a rule judged, and the rules that refused others.
@@ -203,34 +209,49 @@ pub(super) fn eligible(inputs: &InputRuns) -> Table {
         }
     };
     let mut rows = vec![
-        row("pages that a rule judged", "counted", inputs, |run| all(run).to_string()),
-        row("eligible: left in TLBs", "counted", inputs, shared("pw_linger_pages")),
+        row("pages that a rule judged", Counted, inputs, |run| all(run).to_string()),
+        row("eligible: left in TLBs", Counted, inputs, shared("pw_linger_pages")),
     ];
-    rows.extend(REFUSALS.map(|(name, rule)| row(&format!("refused: {rule}"), "counted", inputs, shared(name))));
-    Table { title: format!("{}: which pages linger", inputs.input), head: head("pages", &[]), rows }
+    rows.extend(REFUSALS.map(|(name, rule)| row(&format!("refused: {rule}"), Counted, inputs, shared(name))));
+    Table { title: format!("{}: which pages linger", inputs.input), head: head("pages", inputs, &[]), rows }
 }
 
 fn judged_pages(run: &ColumnRun) -> u64 {
     run.count("pw_linger_pages") + REFUSALS.iter().map(|(name, _)| run.count(name)).sum::<u64>()
 }
 
+/// The waits of the operations in which an allocation settled.
+pub(super) fn settle_waits<'r>(inputs: &'r InputRuns, prefix: &'r str) -> impl Iterator<Item = Vec<String>> + 'r {
+    let waits = SETTLE_PERCENTILES.into_iter().map(move |percent| {
+        let name = format!("{prefix}ns that a settling allocation waits, p{percent} (how many)");
+        row(&name, Modelled, inputs, |run| match run.settles.percentile(percent) {
+            Some(picos) => format!("{} ({})", picos / 1000, run.settles.waits_ps.len()),
+            None => "–".to_owned(),
+        })
+    });
+    let mixed =
+        row(&format!("{prefix}left out: also waits for others"), Counted, inputs, |run| run.settles.mixed.to_string());
+    waits.chain([mixed])
+}
+
 /// Modelled times.
 pub(super) fn times(inputs: &InputRuns) -> Table {
     let seconds = |stats: Stats| format!("{:.4} [{:.4}–{:.4}]", stats.median, stats.p10, stats.p90);
-    let mut elapsed = row("seconds elapsed", "modelled", inputs, |run| seconds(run.elapsed()));
+    let mut elapsed = row("seconds elapsed", Modelled, inputs, |run| seconds(run.elapsed()));
     elapsed.extend(ELAPSED.map(|seconds| format!("{seconds:.1}")));
-    let waits = row("ms of waits for flushes, all CPUs", "modelled", inputs, |run| {
+    let waits = row("ms of waits for flushes, all CPUs", Modelled, inputs, |run| {
         format!("{:.3}", run.flush_wait_ns as f64 / 1e6)
     });
-    let later = row("seconds elapsed after the turnover", "modelled", inputs, |run| {
+    let later = row("seconds elapsed after the turnover", Modelled, inputs, |run| {
         let at = run.tiers.at_turnover.as_ref().map(|at| run.elapsed_ns - at.elapsed_ns);
         at.map_or_else(|| "–".to_owned(), |nanos| format!("{:.4}", nanos as f64 / 1e9))
     });
     let mut rows = vec![elapsed, waits, later];
-    rows.iter_mut().for_each(|row| row.resize(4 + FlushColumn::ALL.len(), String::new()));
+    rows.extend(settle_waits(inputs, ""));
+    rows.iter_mut().for_each(|row| row.resize(4 + inputs.columns.len(), String::new()));
     Table {
         title: format!("{}: modelled time", inputs.input),
-        head: head("time", &["published before", "after"]),
+        head: head("time", inputs, &["published before", "after"]),
         rows,
     }
 }
@@ -239,22 +260,24 @@ pub(super) fn times(inputs: &InputRuns) -> Table {
 pub(super) fn stale_hits(judged: &InputRuns) -> Table {
     let hits = |run: &ColumnRun| run.stale_hits.map_or_else(|| "–".to_owned(), |hits| hits.to_string());
     let rows = vec![
-        row("reads of a page at the frame that it left", "counted", judged, hits),
-        row("pages migrated", "counted", judged, |run| run.count("pgmigrate_success").to_string()),
-        row("pages that linger", "counted", judged, |run| run.count("pw_linger_pages").to_string()),
-        row("findings of the oracle", "counted", judged, |run| run.findings.len().to_string()),
+        row("reads of a page at the frame that it left", Counted, judged, hits),
+        row("pages migrated", Counted, judged, |run| run.count("pgmigrate_success").to_string()),
+        row("pages that linger", Counted, judged, |run| run.count("pw_linger_pages").to_string()),
+        row("findings of the oracle", Counted, judged, |run| run.findings.len().to_string()),
     ];
-    Table { title: format!("{}: stale hits", judged.input), head: head("count", &[]), rows }
+    Table { title: format!("{}: stale hits", judged.input), head: head("count", judged, &[]), rows }
 }
 
 /// The captures: reclaim in little memory on one node, where only `unmap` can change anything.
 pub(super) fn captures(captures: &[InputRuns]) -> Table {
-    const ROWS: [&str; 9] = [
+    const ROWS: [&str; 11] = [
         "pgsteal_kswapd",
         "pgsteal_direct",
         "pgfault",
         REMOTE,
         "pw_reclaim_waits",
+        "pw_tlb_batch_waits",
+        "pw_tlb_settle_waits",
         "pw_linger_pages",
         "pw_tlb_settle_on_alloc",
         "pw_tlb_settle_ahead",
@@ -263,19 +286,18 @@ pub(super) fn captures(captures: &[InputRuns]) -> Table {
     let of = |inputs: &InputRuns| {
         let named = |name: &str| format!("{}: {name}", inputs.input);
         let mut rows: Vec<_> =
-            ROWS.iter().map(|name| row(&named(name), "counted", inputs, |run| run.count(name).to_string())).collect();
-        rows.push(row(&named("remote flushes per page reclaimed"), "counted", inputs, |run| {
+            ROWS.iter().map(|name| row(&named(name), Counted, inputs, |run| run.count(name).to_string())).collect();
+        rows.push(row(&named("remote flushes per page reclaimed"), Counted, inputs, |run| {
             each(run.count(REMOTE) as f64 / reclaimed(run) as f64)
         }));
         let seconds = |run: &ColumnRun| format!("{:.4}", run.elapsed().median);
-        rows.push(row(&named("seconds elapsed"), "modelled", inputs, seconds));
+        rows.push(row(&named("seconds elapsed"), Modelled, inputs, seconds));
+        rows.extend(settle_waits(inputs, &named("")));
         rows
     };
-    Table {
-        title: "Captures in half of their peak memory".to_owned(),
-        head: head("count", &[]),
-        rows: captures.iter().flat_map(of).collect(),
-    }
+    let head = captures.first().map_or_else(Vec::new, |inputs| head("count", inputs, &[]));
+    let title = "Captures in half of their peak memory".to_owned();
+    Table { title, head, rows: captures.iter().flat_map(of).collect() }
 }
 
 /// Pages that reclaim freed.

@@ -1,0 +1,154 @@
+//! arm64: the waits that lingering saves, and the invalidations that it does not save.
+//!
+//! The TLBI of an entry that lingers is issued when the entry is cleared; only the DSB is deferred.
+//! So any later DSB of the CPU that issued it pays for the frame. The alternative issues no TLBI
+//! then, and pays for parked frames by one broadcast of everything. It is not built; its cost is
+//! modelled from the counts of the run.
+//!
+//! Not guaranteed: that the alternative needs no more broadcasts. It is given the fewest that G
+//! allows, so its cost is a lower bound.
+
+use super::super::FigureKind::{self, Counted, Modelled};
+use super::super::{Claim, EvaluateError, Stats, Table, Verdict};
+use super::column::{ColumnRun, FlushColumn, InputRuns};
+use super::inputs::{ARM64, CPUS};
+use super::rows::{gap, head, reclaimed, row, settle_waits};
+use pagewright_sim::{Cost, Profile};
+
+/// What the counts rest on.
+const RESTS: &str = "4 CPUs, one tag for each space (no KPTI), no FEAT_TLBIRANGE; each TLBI is issued when its entry \
+     is cleared, and a later DSB of the same CPU completes it";
+
+/// The pages that a run migrated, or reclaimed if it has one node.
+fn pages(run: &ColumnRun) -> u64 {
+    match run.count("pgmigrate_success") {
+        0 => reclaimed(run),
+        migrated => migrated,
+    }
+}
+
+fn per_page(run: &ColumnRun, count: f64) -> f64 {
+    count / pages(run) as f64
+}
+
+fn shown(figure: f64) -> String {
+    format!("{figure:.3}")
+}
+
+/// Waits and invalidations side by side.
+pub(super) fn table(inputs: &InputRuns) -> Result<Table, EvaluateError> {
+    let counted = |name: &'static str| move |run: &ColumnRun| shown(per_page(run, run.count(name) as f64));
+    let mut rows = vec![
+        row("pages migrated, or reclaimed on one node", Counted, inputs, |run| pages(run).to_string()),
+        row("waits (DSBs after TLBIs)", Counted, inputs, |run| run.count("pw_flush_waits").to_string()),
+        row("waits per page", Counted, inputs, counted("pw_flush_waits")),
+        row("invalidations (TLBIs) per page", Counted, inputs, counted("pw_tlbis")),
+        row("all DSBs per page", Counted, inputs, counted("pw_dsbs")),
+        row("pages that linger", Counted, inputs, |run| run.count("pw_linger_pages").to_string()),
+    ];
+    rows.extend(settle_waits(inputs, ""));
+    if inputs.columns.iter().any(|(_, run)| gap(run) > 0 && run.count("pgmigrate_success") > 0) {
+        rows.push(row("entries that hint scans clear, per page", Counted, inputs, counted("numa_pte_updates")));
+        rows.extend(broadcast_rows(
+            inputs,
+            &Profile::named(ARM64).map_err(|error| EvaluateError::Machine(error.to_string()))?,
+        ));
+    }
+    let title = format!("{}: waits and invalidations", inputs.input);
+    Ok(Table { title, head: head("per page", inputs, &[]), rows })
+}
+
+/// The TLBIs of lingering entries, and the broadcasts that would replace them.
+fn broadcast_rows(inputs: &InputRuns, profile: &Profile) -> Vec<Vec<String>> {
+    let band = |cost: fn(&ColumnRun, &Profile) -> [f64; 2]| {
+        move |run: &ColumnRun| match run.count("pw_linger_pages") {
+            0 => "–".to_owned(),
+            _ => {
+                let [low, high] = cost(run, profile).map(|nanos| format!("{:.1}", per_page(run, nanos)));
+                if low == high { low } else { format!("{low}–{high}") }
+            }
+        }
+    };
+    vec![
+        row("ns per page: TLBIs of what lingers, when cleared", Modelled, inputs, band(queued)),
+        row("ns per page: no such TLBIs, a broadcast of all for G", Modelled, inputs, band(broadcast)),
+    ]
+}
+
+/// Nanoseconds of the TLBIs that lingering entries issue, at the ends of the bands of their costs.
+fn queued(run: &ColumnRun, profile: &Profile) -> [f64; 2] {
+    let pages = run.count("pw_linger_pages") as f64;
+    [0, 1].map(|end| pages * nanos(profile, &[Cost::Tlbi, Cost::TlbiComplete], end))
+}
+
+/// Nanoseconds of the broadcasts that would pay for parked frames, one for each G of them.
+///
+/// Each has one TLBI and one wait. The low end refills no TLB, the high end all TLBs of all CPUs,
+/// by walks that cost as much as those of the run.
+fn broadcast(run: &ColumnRun, profile: &Profile) -> [f64; 2] {
+    let settles = run.count("pw_tlb_settle_on_alloc") + run.count("pw_tlb_settle_ahead");
+    let broadcasts = run.count("pw_linger_pages").div_ceil(gap(run).max(1)).max(settles) as f64;
+    let others = f64::from(CPUS - 1);
+    let walk_ns = run.count("pw_walk_ps") as f64 / 1000.0 / run.count("pw_page_walks").max(1) as f64;
+    let refill = (profile.tlb_entries() * u64::from(CPUS)) as f64 * walk_ns;
+    [0, 1].map(|end| {
+        let wait = nanos(profile, &[Cost::Tlbi, Cost::TlbiComplete, Cost::DsbWait], end)
+            + others * nanos(profile, &[Cost::DsbWaitEach], end);
+        broadcasts * (wait + if end == 0 { 0.0 } else { refill })
+    })
+}
+
+/// The sum of costs in nanoseconds, at the low (0) or the high end (1) of their bands.
+fn nanos(profile: &Profile, costs: &[Cost], end: usize) -> f64 {
+    costs.iter().map(|cost| profile.band(*cost)[end].raw() as f64 / 1000.0).sum()
+}
+
+/// Promises: fewer waits per page than batched, in the column that lets translations linger there.
+pub(super) fn claim(inputs: &InputRuns) -> Option<Claim> {
+    let batched = inputs.of(FlushColumn::Batched)?;
+    let is_migration = batched.count("pgmigrate_success") > 0;
+    let column = if is_migration { FlushColumn::Migration } else { FlushColumn::Unmap };
+    let run = inputs.of(column)?;
+    let of = |name: &'static str| [batched, run].map(|run| per_page(run, run.count(name) as f64));
+    let ([before, after], tlbis) = (of("pw_flush_waits"), of("pw_tlbis"));
+    let page = if is_migration { "migrated page" } else { "page reclaimed" };
+    let [waits, tlbis] =
+        [[before, after], tlbis].map(|[before, after]| format!("{} → {}", shown(before), shown(after)));
+    let ours = format!("{waits} waits, {tlbis} invalidations");
+    let total = [batched, run].map(|run| format!("{} waits for {} pages", run.count("pw_flush_waits"), pages(run)));
+    let settles = run.count("pw_tlb_settle_waits");
+    let reason = format!("{} → {}, {settles} of them settle parked frames", total[0], total[1]);
+    let exact = Stats { median: after, p10: after, p90: after, samples: 1 };
+    let what = format!("Waits per {page}, {}, {}", column.name(), inputs.input);
+    let promise = "no more than batched; invalidations are not saved";
+    let kind = FigureKind::Counted;
+    Some(Claim::promised(what, promise, ours, kind, Verdict::at_most(&exact, before)).because(reason).resting_on(RESTS))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::claims::tests::{column, inputs};
+    use super::*;
+
+    #[test]
+    fn more_waits_than_batched_break_the_promise() {
+        let verdict = |waits| {
+            let mut inputs = inputs(column(&[("pw_flush_waits", waits)], 0));
+            inputs.columns[1].1 = column(&[("pw_flush_waits", 100)], 0);
+            claim(&inputs).expect("a row").verdict
+        };
+        assert_eq!([90, 100, 101].map(verdict), [Verdict::Reproduced, Verdict::Reproduced, Verdict::Differs]);
+    }
+
+    #[test]
+    fn a_broadcast_pays_for_g_frames_and_is_dearer_if_tlbs_are_refilled() {
+        let profile = Profile::named(ARM64).expect("a profile");
+        let mut run = column(&[("pw_linger_pages", 1001), ("pw_walk_ps", 10_000), ("pw_page_walks", 1)], 0);
+        run.tiers.low_to_high = 100;
+        // 11 broadcasts: at least 3 + 12 + 20 ns each.
+        let [low, high] = broadcast(&run, &profile);
+        assert_eq!(low.round(), 11.0 * 35.0);
+        assert!(high - low > 11.0 * 10.0 * 4.0 * profile.tlb_entries() as f64, "{high}");
+        assert_eq!(queued(&run, &profile).map(f64::round), [1001.0 * 15.0, 1001.0 * 157.0]);
+    }
+}

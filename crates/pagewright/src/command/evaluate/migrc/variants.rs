@@ -1,0 +1,125 @@
+//! Promises of our own on variants of the look-ups: pages that are written, and larger gaps.
+//!
+//! A page that is written between migrations has an entry that allows stores when it moves, so
+//! little lingers, and what lingers may be settled before a store. Watermarks that are farther
+//! apart let more frames be parked for one settle.
+
+use super::super::FigureKind::{self, Counted};
+use super::super::{Claim, Stats, Table, Verdict};
+use super::column::{ColumnRun, FlushColumn, InputRuns};
+use super::rows::{RunPart, each, gap};
+
+/// The most that lingering may add to the flushes of pages that are written.
+const MOST_MORE: f64 = 1.02;
+
+fn exact(figure: f64) -> Stats {
+    Stats { median: figure, p10: figure, p90: figure, samples: 1 }
+}
+
+/// The part after the turnover, if there is one.
+fn later_or_whole(run: &ColumnRun) -> RunPart {
+    if run.tiers.at_turnover.is_some() { RunPart::Later } else { RunPart::Whole }
+}
+
+/// Flushes per migrated page where pages are written: at most 2 % more than batched.
+///
+/// Judged in the whole run and after the turnover, by the part with the larger excess.
+pub(super) fn stores(inputs: &InputRuns) -> Option<Claim> {
+    let (batched, run) = (inputs.of(FlushColumn::Batched)?, inputs.of(FlushColumn::Migration)?);
+    let parts = [(RunPart::Whole, "whole run"), (RunPart::Later, "after the turnover")];
+    let has_turned = [batched, run].iter().all(|run| run.tiers.at_turnover.is_some());
+    let (mut worst, mut shown) = (f64::NEG_INFINITY, Vec::new());
+    for (part, name) in parts.into_iter().take(if has_turned { 2 } else { 1 }) {
+        let [before, after] = [batched, run].map(|run| part.remote_per_page(run));
+        let excess = after / before;
+        worst = worst.max(excess);
+        shown.push(format!("{} → {} {name} ({:+.1} %)", each(before), each(after), (excess - 1.0) * 100.0));
+    }
+    let what = format!("Remote flushes per migrated page of written pages, {}", inputs.input);
+    let verdict = Verdict::at_most(&exact(worst), MOST_MORE);
+    let (settles, lingering) = (run.count("pw_linger_settled_for_store"), run.count("pw_linger_pages"));
+    let row = Claim::promised(what, "at most 2 % more than batched", shown.join(", "), FigureKind::Counted, verdict);
+    let reason = format!("{lingering} pages linger, {settles} settles before stores");
+    Some(row.because(reason).resting_on("stores at random in the look-ups; the columns do not move the same pages"))
+}
+
+/// Allocations that settled, and settles ahead of one.
+fn settles(run: &ColumnRun, part: RunPart) -> u64 {
+    part.count(run, "pw_tlb_settle_on_alloc") + part.count(run, "pw_tlb_settle_ahead")
+}
+
+/// Settles and remote flushes per migrated page, by the gap between the watermarks of one machine.
+pub(super) fn gaps(machine: &[InputRuns]) -> Table {
+    let runs = || machine.iter().filter_map(|inputs| inputs.of(FlushColumn::Migration));
+    let row = |name: &str, cell: &dyn Fn(&ColumnRun, RunPart) -> String| {
+        let first = [name.to_owned(), Counted.name().to_owned()];
+        first.into_iter().chain(runs().map(|run| cell(run, later_or_whole(run)))).collect()
+    };
+    let head = ["migration".to_owned(), "kind".to_owned()].into_iter();
+    let part = |_: &ColumnRun, part| match part {
+        RunPart::Later => "after it".to_owned(),
+        RunPart::Whole => "none: whole run".to_owned(),
+    };
+    Table {
+        title: format!("Watermarks farther apart, from {}", machine.first().map_or("", |inputs| inputs.input.as_str())),
+        head: head.chain(runs().map(|run| format!("G = {}", gap(run)))).collect(),
+        rows: vec![
+            row("turnover", &part),
+            row("pages migrated", &|run, part| part.count(run, "pgmigrate_success").to_string()),
+            row("pages that linger", &|run, part| part.count(run, "pw_linger_pages").to_string()),
+            row("remote flushes per migrated page", &|run, part| each(part.remote_per_page(run))),
+            row("settles", &|run, part| settles(run, part).to_string()),
+            row("settles per migrated page", &|run, part| each(part.per_page(run, settles(run, part)))),
+            row("  promised: at most 1/(2G)", &|run, _| each(limit(run))),
+        ],
+    }
+}
+
+/// The most settles per migrated page that are promised.
+fn limit(run: &ColumnRun) -> f64 {
+    1.0 / (2 * gap(run)) as f64
+}
+
+/// Settles alone: at most one for each 2 G migrated pages.
+pub(super) fn gap_claim(inputs: &InputRuns) -> Option<Claim> {
+    let run = inputs.of(FlushColumn::Migration)?;
+    let part = later_or_whole(run);
+    let ours = part.per_page(run, settles(run, part));
+    let what = format!("Settles per migrated page, G = {}, {}", gap(run), inputs.input);
+    let shown =
+        format!("{}: {} settles, {} pages", each(ours), settles(run, part), part.count(run, "pgmigrate_success"));
+    let promise = format!("at most 1/(2G) = {}", each(limit(run)));
+    let verdict = Verdict::at_most(&exact(ours), limit(run));
+    let row = Claim::promised(what, &promise, shown, FigureKind::Counted, verdict);
+    Some(row.resting_on("half of the migrated pages are promotions, which owe nothing; other flushes pay, too"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::claims::tests::{column, inputs};
+    use super::*;
+
+    #[test]
+    fn written_pages_may_have_2_percent_more_flushes() {
+        // Batched: 1,130 after the turnover and 500 before it.
+        let verdict = |flushes| {
+            let run = column(&[("nr_tlb_remote_flush", flushes)], 0);
+            stores(&inputs(run)).expect("a row").verdict
+        };
+        assert_eq!([1130, 1152, 1153].map(verdict), [Verdict::Reproduced, Verdict::Reproduced, Verdict::Differs]);
+    }
+
+    #[test]
+    fn settles_in_allocations_and_ahead_count_against_twice_the_gap() {
+        let verdict = |on_alloc, ahead| {
+            let mut run = column(&[("pw_tlb_settle_on_alloc", on_alloc), ("pw_tlb_settle_ahead", ahead)], 0);
+            run.tiers.low_to_high = 500;
+            gap_claim(&inputs(run)).expect("a row").verdict
+        };
+        // 10,000 pages migrated: at most 10 settles.
+        assert_eq!(verdict(6, 4), Verdict::Reproduced);
+        assert_eq!(verdict(6, 5), Verdict::Differs);
+        let table = gaps(&[inputs(column(&[("pw_tlb_settle_on_alloc", 5)], 0))]);
+        assert_eq!(table.rows[4], ["settles", "counted", "5"]);
+    }
+}
