@@ -108,9 +108,10 @@ pub(crate) struct Args {
     /// that up to 64 CPUs share while they fault, in a few seconds. migrc counts flushes that pages
     /// which move on memory tiers spare. The default is all.
     names: Vec<String>,
-    /// Let clear and cow-table use larger inputs and more repetitions.
+    /// Let clear, cow-table and migrc use larger inputs and more repetitions.
     ///
-    /// clear then takes several minutes and 13 GiB of memory; cow-table forks up to 64 GiB.
+    /// clear then takes several minutes and 13 GiB of memory; cow-table forks up to 64 GiB; migrc
+    /// takes several times as long.
     #[arg(long)]
     full: bool,
     /// Also write all results to a file as JSON (docs/json.md).
