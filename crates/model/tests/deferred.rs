@@ -180,6 +180,23 @@ fn a_condemned_right_to_store_is_reported_when_its_tag_is_loaded() {
     assert_eq!(history(Rights::READ, false), []);
 }
 
+/// `mprotect` leaves the right to read, which a lingering translation gives, too.
+#[test]
+fn a_call_that_leaves_what_lingers_needs_no_flush_of_a_cpu_that_runs_another_space() {
+    let history = |other: CachedEntryState| {
+        broken(|machine, oracle| {
+            machine.map(VA, COPY, Rights::READ);
+            machine.fill(Rights::READ, CachedEntryState::Usable);
+            defer(machine, oracle, Some(COPY));
+            machine.fill(Rights::RW, other);
+            machine.reduced(oracle, CPU0, Rights::READ);
+            machine.returned(oracle, CPU0);
+        })
+    };
+    assert_eq!(history(CachedEntryState::Condemned), []);
+    assert_ne!(history(CachedEntryState::Usable), []);
+}
+
 #[test]
 fn a_window_excuses_the_declared_page_alone() {
     let history = |frame: Pfn, rights: Rights| {

@@ -73,7 +73,7 @@ pub const MEETINGS: [Meeting; 12] = [
     Meeting::new("hint faults, lingering", Counted(Counter::PwLingerNothingOwed)).on_nodes(),
     Meeting::new("lingering, batches", Counted(Counter::PwLingerUnflushed)),
     Meeting::new("lingering, allocation", Seen(Antecedent::DeferralTaken)),
-    Meeting::new("lingering, mremap", Seen(Antecedent::KeyTableMoved)),
+    Meeting::new("lingering, munmap", Seen(Antecedent::KeyTableFreed)),
     Meeting::new("batches, reclaim", Counted(Counter::PwTlbBatchFlushed)),
     Meeting::new("batches, other flushes", Counted(Counter::PwTlbPaidAlready)),
 ];

@@ -3,6 +3,7 @@
 mod beside;
 mod linger;
 mod linger_races;
+mod objections;
 mod tiers;
 
 use pagewright_arch::{Isa, on_both};

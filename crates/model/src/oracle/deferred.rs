@@ -253,12 +253,15 @@ impl Oracle {
         }
     }
 
-    /// Whether a TLB has more than the rights `left` to the page, where the window lets it stay.
+    /// Whether a CPU can use more than the rights `left` to the page, where the window lets it.
+    ///
+    /// What is condemned is judged by the call that took its rights.
     fn exceeds(&self, witness: &dyn Witness, window: &Window, left: Rights) -> bool {
         let mut exceeds = false;
         witness.cached_in(window.range, &mut |cached| {
             let CachedEntryKind::Translation { rights, .. } = cached.kind else { return };
-            exceeds |= !left.contains(rights) && self.keeps(witness, window, &cached);
+            let is_usable = cached.state != CachedEntryState::Condemned;
+            exceeds |= is_usable && !left.contains(rights) && self.keeps(witness, window, &cached);
         });
         exceeds
     }

@@ -42,7 +42,9 @@ impl Oracle {
     /// The walk of a window read the entries `before`, and reads those of `now` after a store.
     pub(super) fn note_path(&mut self, witness: &dyn Witness, window: &Window, before: &[PhysAddr], now: &[PhysAddr]) {
         let reads = |entries: &[PhysAddr], table| entries.iter().any(|at| Pfn::containing(*at) == table);
-        let lost: Vec<Pfn> = before.iter().map(|at| Pfn::containing(*at)).filter(|table| !reads(now, *table)).collect();
+        let tables = before.iter().map(|at| Pfn::containing(*at));
+        // A table that is shared is left to the others.
+        let lost: Vec<Pfn> = tables.filter(|table| !reads(now, *table) && !self.shared.contains(*table)).collect();
         if !lost.is_empty() && self.is_held(witness, window) {
             lost.into_iter().for_each(|table| KeyTables::remember(&mut self.key_tables.unhooked, table));
         }
