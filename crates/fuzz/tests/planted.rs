@@ -258,6 +258,8 @@ fn expected(plant: PlantedBug) -> (Vec<Search>, &'static [Rule]) {
         | Bug::ParkedMerges
         | Bug::UnparkedAtOnce
         | Bug::ParkedForAtomic
+        | Bug::WaitsInAtomic
+        | Bug::DeviceLingers
         | Bug::OneKeyPaid
         | Bug::ReserveNotKept
         | Bug::OtherBatchMissed

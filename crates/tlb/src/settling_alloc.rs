@@ -42,7 +42,10 @@ impl<P: Platform> Tlb<P> {
     /// [`NoFrames`] when the request cannot be met above its watermark, or when every free frame is
     /// parked and the caller may not wait for other CPUs. Nothing has changed.
     pub fn alloc(&self, request: FrameRequest) -> Result<Block, NoFrames> {
-        let request = FrameRequest { settled_only: request.settled_only || !self.fx().may_wait(), ..request };
+        let request = FrameRequest {
+            settled_only: request.settled_only || plant!(WaitsInAtomic; false, !self.fx().may_wait()),
+            ..request
+        };
         let floor = || self.key_floor(&self.fx().online());
         let unsettled = match self.frame_allocator().alloc(request, floor) {
             Ok(unsettled) => unsettled,

@@ -201,7 +201,7 @@ impl<'t, P: Platform> LazyBatch<'t, P> {
             (Some(_), None) => LingerRefusal::Block,
             _ if !plant!(WritableLingers; true, debt.is_cleared_read_only()) => LingerRefusal::Writable,
             _ if is_shared => LingerRefusal::SharedTable,
-            _ if context.has_secondaries() => LingerRefusal::Device,
+            _ if plant!(DeviceLingers; false, context.has_secondaries()) => LingerRefusal::Device,
             _ if !self.batch.would_defer(context) => LingerRefusal::NoWait,
             (Some(_), Some(table)) if self.tlb().owes_must_flush(context, table) => LingerRefusal::Unflushed,
             _ if self.spaces.is_full() && matches!(self.folio, FolioChoice::Lingers(1..)) && !self.has(context) => {

@@ -327,6 +327,7 @@ fn mistakes_about_paid_debts_are_found() {
     );
     assert_found_by(PlantedBug::ParkedNotSettled, a_block_of_settled_and_parked_halves_is_made_whole::<X86_64>);
     assert_found_by(PlantedBug::NewestKeyIsFloor, a_caller_that_may_not_wait_gets_no_parked_frame::<X86_64>);
+    assert_found_by(PlantedBug::WaitsInAtomic, a_caller_that_may_not_wait_gets_no_parked_frame::<X86_64>);
 }
 
 /// Pieces are held until the flush, even by a holder that owes none itself.

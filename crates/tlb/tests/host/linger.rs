@@ -210,5 +210,6 @@ fn clocks_that_pay_too_early_are_found() {
     use pagewright_plant::{PlantedBug, assert_found_by};
     assert_found_by(PlantedBug::ClocksBeforeGeneration, a_cpu_comes_back_to_what_lingers);
     assert_found_by(PlantedBug::OtherKeyAsked, an_install_asks_the_key_of_its_entry_alone::<X86_64>);
+    assert_found_by(PlantedBug::DeviceLingers, what_may_not_linger_is_flushed_and_counted::<X86_64>);
     assert_found_by(PlantedBug::LingeringTakenForOwn, a_batch_depends_on_what_lingers);
 }
