@@ -140,13 +140,11 @@ impl<P: Platform> FrameAllocator<P> {
     ///
     /// # Panics
     /// When the machine has no node `request.node`.
-    pub fn alloc(&self, request: FrameRequest, floor: impl FnOnce() -> DebtFloor) -> Result<UnsettledBlock, NoFrames> {
+    pub fn alloc(&self, request: FrameRequest, floor: impl Fn() -> DebtFloor) -> Result<UnsettledBlock, NoFrames> {
         if !self.machine.permit_allocation() {
             return Err(NoFrames { request, cause: NoFramesCause::NotPermitted });
         }
         let cpu = self.machine.cpu();
-        let floor = LazyCell::new(floor);
-        let floor = || *floor;
         for mark in WatermarkLevel::of(request.urgency) {
             if let Some(unsettled) = self.take_above(*mark, cpu, request, &floor) {
                 self.counters.add(cpu, Counter::PgAlloc, u64::from(request.order.frames()));
@@ -211,19 +209,8 @@ impl<P: Platform> FrameAllocator<P> {
                 continue;
             }
             let preferred = *preferred.get_or_insert(zone.node);
-            let found = loop {
-                if zone.above(mark, request.order, request.settled_only)
-                    && let Some(block) = zone.take(&self.memmap, cpu, zone_request)
-                {
-                    break Some(block);
-                }
-                if zone.parked() == 0 {
-                    break None;
-                }
-                if !self.unpark_for(zone, mark, zone_request, floor) {
-                    break self.take_parked(zone, mark, zone_request);
-                }
-            };
+            let settled = self.take_settled(zone, mark, cpu, zone_request);
+            let found = settled.or_else(|| self.take_after_unparking(zone, mark, cpu, zone_request, floor));
             if let Some(ZoneBlock { pfn, key, residency }) = found {
                 let local = self.node_of_cpu(cpu);
                 self.count_numa(cpu, zone.node, preferred, local);
@@ -236,10 +223,46 @@ impl<P: Platform> FrameAllocator<P> {
         None
     }
 
+    /// Takes a settled block of a zone above the mark.
+    #[inline(always)]
+    fn take_settled(
+        &self,
+        zone: &Zone<P::Locks>,
+        mark: WatermarkLevel,
+        cpu: CpuId,
+        request: ZoneRequest,
+    ) -> Option<ZoneBlock> {
+        let is_above = zone.above(mark, request.order, request.settled_only);
+        if is_above { zone.take(&self.memmap, cpu, request) } else { None }
+    }
+
+    /// Makes parked blocks settled until one can be taken; takes a parked one if none is paid.
+    ///
+    /// For a request that found no settled block to spare.
+    #[cold]
+    fn take_after_unparking(
+        &self,
+        zone: &Zone<P::Locks>,
+        mark: WatermarkLevel,
+        cpu: CpuId,
+        request: ZoneRequest,
+        floor: &dyn Fn() -> DebtFloor,
+    ) -> Option<ZoneBlock> {
+        let floor = LazyCell::new(floor);
+        while zone.parked() > 0 {
+            if !self.unpark_for(zone, mark, request, &|| *floor) {
+                return self.take_parked(zone, mark, request);
+            }
+            if let Some(block) = self.take_settled(zone, mark, cpu, request) {
+                return Some(block);
+            }
+        }
+        None
+    }
+
     /// Makes some parked blocks settled, for a request that found no settled one to spare.
     ///
     /// Returns whether it did, so that the request may find one now.
-    #[cold]
     fn unpark_for(
         &self,
         zone: &Zone<P::Locks>,
@@ -253,7 +276,6 @@ impl<P: Platform> FrameAllocator<P> {
     }
 
     /// Takes a parked block of a zone above the mark, for a caller that may wait.
-    #[cold]
     fn take_parked(&self, zone: &Zone<P::Locks>, mark: WatermarkLevel, request: ZoneRequest) -> Option<ZoneBlock> {
         if !request.settled_only && zone.above(mark, request.order, false) {
             zone.take_parked(&self.memmap, request)

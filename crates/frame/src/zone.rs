@@ -214,23 +214,31 @@ impl<L: Backend> Zone<L> {
     /// request may go as far below `min` as one with `GFP_ATOMIC`.
     #[inline]
     pub(crate) fn above(&self, mark: WatermarkLevel, order: Order, settled_only: bool) -> bool {
+        if settled_only {
+            return self.above_settled(mark, order);
+        }
         let keep = match mark {
             WatermarkLevel::Low => self.marks.low,
-            WatermarkLevel::Min if settled_only => self.marks.min_atomic(),
             WatermarkLevel::Min => self.marks.min,
             WatermarkLevel::None => return true,
         };
-        let usable = if plant!(ParkedForAtomic; false, settled_only) {
-            let (free, parked) = self.counts();
-            free.saturating_sub(parked)
-        } else {
-            self.free()
+        self.free() >= keep.saturating_add(plant!(OrderNotKept; 1, order.frames()))
+    }
+
+    #[cold]
+    fn above_settled(&self, mark: WatermarkLevel, order: Order) -> bool {
+        let keep = match mark {
+            WatermarkLevel::Low => self.marks.low,
+            WatermarkLevel::Min => self.marks.min_atomic(),
+            WatermarkLevel::None => return true,
         };
-        usable >= keep.saturating_add(plant!(OrderNotKept; 1, order.frames()))
+        let (free, parked) = self.counts();
+        let usable = free.saturating_sub(plant!(ParkedForAtomic; 0, parked));
+        usable >= keep.saturating_add(order.frames())
     }
 
     /// Takes a settled block, through the per-CPU list of `cpu` if its order has one.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn take(&self, memmap: &Memmap, cpu: CpuId, request: ZoneRequest) -> Option<ZoneBlock> {
         if pcp::keeps(request.order)
             && let Some(block) = self.take_pcp(memmap, cpu, request)
@@ -240,7 +248,7 @@ impl<L: Backend> Zone<L> {
         self.take_settled(memmap, request)
     }
 
-    #[inline]
+    #[inline(always)]
     fn take_pcp(&self, memmap: &Memmap, cpu: CpuId, request: ZoneRequest) -> Option<ZoneBlock> {
         let mut pcp = self.pcp.get(cpu).lock();
         let mut block = pcp.take(memmap, request.order);

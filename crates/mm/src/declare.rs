@@ -23,7 +23,7 @@ use core::ops::Range;
 use pagewright_sync::Platform;
 use pagewright_tlb::frames::{Folio, FolioOwner};
 use pagewright_types::judge::{Fact, LogicalPage};
-use pagewright_types::{FileId, PageRange, Rights, VirtAddr};
+use pagewright_types::{FileId, PageRange, Pfn, Rights, VirtAddr};
 
 impl<P: Platform> Mm<P> {
     /// Executes a call or a fault, and declares that it returns.
@@ -40,9 +40,10 @@ impl<P: Platform> Mm<P> {
         self.fx().declare(Fact::RightDeferred { root, range, frame: folio.pfn(), copy: None, page });
     }
 
-    /// Declares that a page of a file was read, and is in no cache yet.
-    pub(crate) fn declare_filled(&self, folio: Folio<'_>) {
-        self.fx().declare(Fact::PageFilled { page: logical_page(folio), frame: folio.pfn() });
+    /// Declares that a page of a file was read into a frame, and is in no cache yet.
+    pub(crate) fn declare_filled(&self, file: FileId, index: u64, frame: Pfn) {
+        let page = LogicalPage::File { file: u64::from(file.raw()), index };
+        self.fx().declare(Fact::PageFilled { page, frame });
     }
 
     /// Declares that pages of a file were removed.

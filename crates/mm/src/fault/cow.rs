@@ -6,7 +6,7 @@ use pagewright_arch::LeafFlags;
 use pagewright_plant::plant;
 use pagewright_sync::Platform;
 use pagewright_table::{EntryHolder, LeafView, LockedTable};
-use pagewright_tlb::frames::{Folio, FolioFlags};
+use pagewright_tlb::frames::FolioFlags;
 use pagewright_types::{Access, Counter, Level, Order, PageRange, Pfn, Rights};
 
 impl<P: Platform> Fault<'_, P> {
@@ -23,7 +23,7 @@ impl<P: Platform> Fault<'_, P> {
         // of the swap cache. A mapcount would overlook references without mappings
         // (CVE-2020-29374).
         if leaf.is_exclusive() || folio.is_anon() && !folio.is_large() && self.mm.can_reuse_anon(folio) {
-            self.reuse(&locked, leaf, folio);
+            self.reuse(&locked, leaf);
             return Ok(FaultProgress::Done(FaultKind::Minor));
         }
         self.replace_by_copy(locked, leaf)
@@ -44,11 +44,11 @@ impl<P: Platform> Fault<'_, P> {
     }
 
     #[inline]
-    fn reuse(&self, locked: &LockedTable<'_, P>, leaf: LeafView, folio: Folio<'_>) {
+    fn reuse(&self, locked: &LockedTable<'_, P>, leaf: LeafView) {
         self.mm.tlb.count(Counter::PgReuse, 1);
         let rights = self.mapping_rights();
         if leaf.rights() | Rights::WRITE == rights {
-            locked.run(self.vma.mlocked()).reuse(self.va, folio);
+            locked.run(self.vma.mlocked()).reuse(self.va);
             self.fix_widened();
         } else {
             self.widen_leaf(locked, rights, true);

@@ -404,7 +404,7 @@ impl<P: Platform> FileObject<P> {
                 let folio = mm.frames().folio(ours.pfn());
                 let mine = folio.get();
                 self.give_key_to(mm, folio);
-                mm.declare_filled(folio);
+                mm.declare_filled(self.id(), index, folio.pfn());
                 mm.note_refault(folio, shadow);
                 mm.frames().lru_add(folio);
                 let page = CacheEntry::Page(ours.into_stored());

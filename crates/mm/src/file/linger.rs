@@ -55,11 +55,16 @@ impl<P: Platform> FileObject<P> {
     /// Gives a page that is added to the cache the key of those that left it.
     ///
     /// The caller holds the lock of the cache.
+    #[inline]
     pub(super) fn give_key_to(&self, mm: &Mm<P>, folio: Folio<'_>) {
         let key = self.evicted_key();
-        if key == DebtKey::NONE {
-            return;
+        if key != DebtKey::NONE {
+            self.give_unpaid_key_to(mm, folio, key);
         }
+    }
+
+    #[cold]
+    fn give_unpaid_key_to(&self, mm: &Mm<P>, folio: Folio<'_>, key: DebtKey) {
         if mm.tlb.owing(key).0.is_empty() {
             self.evicted_key.store(DebtKey::NONE.raw(), Ordering::Relaxed);
         } else {

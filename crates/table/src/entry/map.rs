@@ -27,7 +27,7 @@ impl<P: Platform, R: TableRight> EntryRun<'_, '_, P, R> {
         debug_assert!(!writable_for_all, "INV-SHARE-FILL: a writable leaf for all sharers at {va}");
         publish_code(self.table.tables.tlb, self.table.level(), plain);
         if let Some(folio) = leaf.into_folio() {
-            self.settle_before_stores(self.frames().folio_of(&folio), plain.rights);
+            self.settle_before_stores(plain);
             self.count_mapped(self.frames().folio_of(&folio), plain.pfn);
             folio.into_raw();
         }

@@ -7,7 +7,6 @@ use crate::locked_table::{EditRight, LockedTable, TableRight};
 use pagewright_arch::{Entry, Isa, Pte, SoftEntry};
 use pagewright_plant::plant;
 use pagewright_sync::Platform;
-use pagewright_tlb::frames::Folio;
 use pagewright_tlb::{Debt, OwedFlush};
 use pagewright_types::VirtAddr;
 
@@ -44,12 +43,12 @@ impl<'h, P: Platform, R: EditRight<'h, P>> EntryRun<'_, 'h, P, R> {
     /// Lets the only space that has a private page store to it (`wp_page_reuse`).
     ///
     /// The leaf for `va` must lack no other right of its mapping. It then has all of
-    /// [`LeafFlags::STORED`](pagewright_arch::LeafFlags::STORED). `folio` is that of the page. Owes
-    /// no flush, because no right is lost.
+    /// [`LeafFlags::STORED`](pagewright_arch::LeafFlags::STORED). Owes no flush, because no right
+    /// is lost.
     #[inline(always)]
-    pub fn reuse(&mut self, va: VirtAddr, folio: Folio<'_>) {
+    pub fn reuse(&mut self, va: VirtAddr) {
         let table = self.table;
-        table.tables.tlb.settle_folio(folio);
+        self.settle_before_reuse(va);
         table.edit_leaf(table.index(va), |old| {
             let new = P::Isa::reused(old);
             debug_assert_eq!(table.owed(old, new), OwedFlush::Nothing, "INV-REPLACE: {old:?} is reused");

@@ -19,7 +19,7 @@ struct LeafChange {
     owes: bool,
     /// Whether instructions may be fetched through the new leaf.
     executes: bool,
-    /// Whether the new leaf has a right to store that the old one has not.
+    /// Whether the new leaf gains a right to store, for which its folio may have to be settled.
     gains_write: bool,
     /// Whether a walker may set a bit of the leaf concurrently.
     touched: bool,
@@ -74,7 +74,10 @@ impl<P: Platform> LockedTable<'_, P> {
         let new = P::Isa::leaf(self.level(), Leaf { rights, ..leaf });
         let owes = old != new && plant!(ProtectNoFlush; false, self.owed(old, new) != OwedFlush::Nothing);
         let executes = P::Isa::KIND == IsaKind::Aarch64 && rights.contains(Rights::EXEC);
-        let gains_write = (rights - leaf.rights).contains(Rights::WRITE) && !leaf.flags.contains(LeafFlags::SPECIAL);
+        // The lock of the table keeps its pages where they are, so none gets a key meanwhile.
+        let gains_write = self.tables.tlb.may_have_lingered()
+            && (rights - leaf.rights).contains(Rights::WRITE)
+            && !leaf.flags.contains(LeafFlags::SPECIAL);
         Some(LeafChange { to: new.raw() & !P::Isa::FRAME, owes, executes, gains_write, touched: leaf.may_be_touched() })
     }
 }

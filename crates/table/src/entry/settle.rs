@@ -9,25 +9,46 @@ use crate::locked_table::{LockedTable, TableRight};
 use pagewright_arch::{Entry, Isa, Leaf, LeafFlags, Pte};
 use pagewright_plant::plant;
 use pagewright_sync::Platform;
-use pagewright_tlb::frames::Folio;
-use pagewright_types::Rights;
+use pagewright_types::{Rights, VirtAddr};
 
 impl<P: Platform, R: TableRight> EntryRun<'_, '_, P, R> {
-    /// Settles the key of a folio if an entry of it is about to have a right to store.
+    /// Settles the key of the folio of `leaf`, a new entry, if it has the right to store.
+    ///
+    /// One load where nothing has ever lingered.
     #[inline]
-    pub(super) fn settle_before_stores(&self, folio: Folio<'_>, rights: Rights) {
-        if rights.contains(Rights::WRITE) {
-            self.table.tables.tlb.settle_folio(folio);
+    pub(super) fn settle_before_stores(&self, leaf: Leaf) {
+        if self.table.tables.tlb.may_have_lingered() {
+            self.settle_gained_right(Rights::empty(), leaf);
         }
     }
 
-    /// The same, of an entry whose leaf is replaced by `leaf`.
+    /// The same, of an entry whose leaf is `old` before.
     #[inline]
     pub(super) fn settle_before_widening(&self, old: Leaf, leaf: Leaf) {
-        let gains = (leaf.rights - old.rights).contains(Rights::WRITE) && !leaf.flags.contains(LeafFlags::SPECIAL);
-        if gains {
-            self.settle_before_stores(self.frames().folio(leaf.pfn), leaf.rights);
+        if self.table.tables.tlb.may_have_lingered() {
+            self.settle_gained_right(old.rights, leaf);
         }
+    }
+
+    /// The same, of the entry for `va`, which is a leaf and gets the right to store.
+    #[inline]
+    pub(super) fn settle_before_reuse(&self, va: VirtAddr) {
+        if self.table.tables.tlb.may_have_lingered() {
+            self.settle_reused(va);
+        }
+    }
+
+    #[cold]
+    fn settle_gained_right(&self, before: Rights, leaf: Leaf) {
+        if (leaf.rights - before).contains(Rights::WRITE) && !leaf.flags.contains(LeafFlags::SPECIAL) {
+            self.table.tables.tlb.settle_folio(self.frames().folio(leaf.pfn));
+        }
+    }
+
+    #[cold]
+    fn settle_reused(&self, va: VirtAddr) {
+        let leaf = self.table.leaf(va).expect("a leaf that is reused");
+        self.table.tables.tlb.settle_folio(self.frames().folio(leaf.pfn()));
     }
 }
 

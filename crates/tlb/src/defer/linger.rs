@@ -42,6 +42,7 @@ use crate::detached::{DetachedHolder, DetachedList, IntoDetachedPieces};
 use crate::engine::Tlb;
 use crate::ledger::SpaceGeneration;
 use arrayvec::ArrayVec;
+use core::sync::atomic::Ordering;
 use pagewright_arch::ShootdownKind;
 use pagewright_frame::{Folio, Frames};
 use pagewright_plant::plant;
@@ -121,6 +122,9 @@ pub struct LazyBatch<'t, P: Platform> {
 impl<'t, P: Platform> LazyBatch<'t, P> {
     /// Creates an empty batch, in which translations may linger if `lingers`.
     pub fn new(tlb: &'t Tlb<P>, lingers: bool) -> Self {
+        if lingers && !tlb.may_have_lingered() {
+            tlb.has_lingered.store(true, Ordering::Relaxed);
+        }
         Self {
             batch: Batch::new(tlb),
             lingers,
@@ -315,19 +319,31 @@ impl<P: Platform> Drop for LazyBatch<'_, P> {
 impl<P: Platform> Tlb<P> {
     /// Settles what TLBs may still read of a folio, before anything stores to it.
     ///
-    /// INV-LINGER-CONTENTS. One load where nothing lingers. The caller holds the lock of a table
-    /// that maps the folio, or a reference: so the page does not move meanwhile.
+    /// INV-LINGER-CONTENTS. One load where nothing has ever lingered. The caller holds the lock of
+    /// a table that maps the folio, or a reference: so the page does not move meanwhile.
     #[inline]
     pub fn settle_folio(&self, folio: Folio<'_>) {
-        let key = folio.debt();
-        if key != DebtKey::NONE {
-            self.settle_folio_key(folio, key);
+        if self.may_have_lingered() {
+            self.settle_folio_key(folio);
         }
     }
 
+    /// Whether any folio may have the key of translations that linger.
+    ///
+    /// Exact for folios that the caller found under a lock: a batch in which translations may
+    /// linger says so before it clears the first entry.
+    #[inline]
+    pub fn may_have_lingered(&self) -> bool {
+        self.has_lingered.load(Ordering::Relaxed)
+    }
+
     #[cold]
-    fn settle_folio_key(&self, folio: Folio<'_>, key: DebtKey) {
+    fn settle_folio_key(&self, folio: Folio<'_>) {
         plant!(StoredWhileLingering => return);
+        let key = folio.debt();
+        if key == DebtKey::NONE {
+            return;
+        }
         if self.attribute_flushes(Counter::PwLingerStoreWaits, || self.settle_owing(key)) {
             self.count(Counter::PwLingerSettledForStore, 1);
         }

@@ -102,6 +102,8 @@ pub struct Tlb<P: Platform> {
     ceiling: AtomicU32,
     pub(crate) batch: BatchPolicy,
     pub(crate) secondaries: Secondaries<P>,
+    /// See [`Tlb::may_have_lingered`].
+    pub(crate) has_lingered: AtomicBool,
 }
 
 /// Why the engine of a machine could not be set up.
@@ -166,6 +168,7 @@ impl<P: Platform> Tlb<P> {
             ceiling,
             batch,
             secondaries,
+            has_lingered: AtomicBool::new(false),
         })
     }
 
