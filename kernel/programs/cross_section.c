@@ -3,18 +3,9 @@
    Arguments: kernel.numa_balancing, and the number of look-ups. The program first fills node 0 but for a fifth of its tables. It counts its own loads
    by page, asks from time to time on which node each page is (move_pages), and prints the loads of each node and the kernel's counts. */
 #define _GNU_SOURCE
-#include <fcntl.h>
+#include "tiers.h"
 #include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/mount.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
-#define PAGE 4096UL
 #define FACTOR 64UL
 #define NUCLIDES 355UL
 #define POINTS (11303 / FACTOR)
@@ -24,7 +15,6 @@
 #define GRID ROUND(ENERGIES * NUCLIDES * 4)
 #define SECTIONS (GRID + ROUND(ENERGIES * 8))
 #define PAGES ((SECTIONS + ROUND(ENERGIES * POINT_BYTES)) / PAGE)
-#define BIND 2
 #define SAMPLE 2000
 
 static const int materials[12][2] = {
@@ -33,68 +23,6 @@ static const int materials[12][2] = {
 static volatile char *tables;
 static uint32_t loads[PAGES];
 static uint64_t by_node[2], state = 88172645463325252ULL;
-
-static void fail(const char *what)
-{
-    perror(what);
-    exit(1);
-}
-
-static void set(const char *path, unsigned long value)
-{
-    FILE *file = fopen(path, "w");
-
-    if (!file || fprintf(file, "%lu", value) < 0 || fclose(file))
-        fail(path);
-}
-
-/* The number after a word of a file. */
-static unsigned long number(const char *path, const char *word)
-{
-    char line[256];
-    unsigned long found = 0;
-    size_t length = strlen(word);
-    FILE *file = fopen(path, "r");
-
-    if (!file)
-        fail(path);
-    while (fgets(line, sizeof line, file)) {
-        char *at = strstr(line, word);
-        if (at && (at[length] == ' ' || at[length] == ':'))
-            found = strtoul(at + length + 1, 0, 10);
-    }
-    fclose(file);
-    return found;
-}
-
-static char *map(unsigned long bytes)
-{
-    char *p = mmap(0, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-
-    if (p == MAP_FAILED)
-        fail("mmap");
-    return p;
-}
-
-/* Leaves `left` bytes of node 0 to the tables. */
-static void fill_node_0(unsigned long left)
-{
-    unsigned long node0 = 1;
-
-    for (;;) {
-        unsigned long free = number("/sys/devices/system/node/node0/meminfo", "MemFree") * 1024;
-        unsigned long bytes = free > left ? (free - left) / 2 / PAGE * PAGE : 0;
-        char *p;
-
-        if (bytes < 64 * PAGE)
-            return;
-        p = map(bytes);
-        if (syscall(SYS_mbind, p, bytes, BIND, &node0, 64UL, 0))
-            fail("mbind");
-        if (mlock(p, bytes))
-            fail("mlock");
-    }
-}
 
 static void sample(void)
 {
@@ -153,34 +81,12 @@ static void look_up(void)
 
 int main(int argc, char **argv)
 {
-    const char *scans = "/sys/kernel/debug/sched/numa_balancing";
     unsigned long look_ups = argc > 2 ? strtoul(argv[2], 0, 10) : 100000;
     char path[128];
-    FILE *file;
-    const struct {
-        const char *name;
-        unsigned long value;
-    } settings[] = {
-        { "scan_size_mb", 256 / FACTOR }, { "scan_delay_ms", 1000 / FACTOR }, { "scan_period_min_ms", 1000 / FACTOR },
-        { "scan_period_max_ms", 60000 / FACTOR }, { "hot_threshold_ms", 1000 / FACTOR },
-    };
 
-    mount("proc", "/proc", "proc", 0, 0);
-    mount("sysfs", "/sys", "sysfs", 0, 0);
-    mount("debugfs", "/sys/kernel/debug", "debugfs", 0, 0);
-    for (unsigned long i = 0; i < sizeof settings / sizeof *settings; i++) {
-        snprintf(path, sizeof path, "%s/%s", scans, settings[i].name);
-        set(path, settings[i].value);
-    }
-    /* What Linux derives from the size of the machine, without what it adds for huge pages; where it cannot be changed, it is that. */
-    file = fopen("/proc/sys/vm/min_free_kbytes", "w");
-    if (file) {
-        fputs("3236", file);
-        fclose(file);
-    }
-    set("/sys/kernel/mm/numa/demotion_enabled", 1);
+    use_tiers(FACTOR);
     set("/proc/sys/kernel/numa_balancing", strtoul(argv[1], 0, 10));
-    fill_node_0(PAGES / 5 * PAGE);
+    fill_node(0, PAGES / 5 * PAGE);
     tables = map(PAGES * PAGE);
     for (unsigned long i = 0; i < PAGES; i++)
         tables[i * PAGE] = 1;

@@ -77,7 +77,9 @@ usage: cargo xtask COMMAND
   pageout              count the barriers and invalidations of a page-out on arm64, on Debian's
                        Linux 6.1 and 6.12 and on Pagewright (a minute; downloads kernels)
   tiers                count promotions and demotions of a program on two memory tiers, on Debian's
-                       Linux 6.12 and on Pagewright (minutes; downloads kernels)
+                       Linux 6.12 and on Pagewright, and the flushes that move pages with each
+                       tlb_linger (half an hour; downloads kernels)
+  tiers linger         count only the flushes (minutes)
   programs [NAME...]   record and replay twenty programs, compare their faults with Linux's, and
                        write docs/programs.md (minutes)
   repeat [quick]       replay every capture twice and compare; quick: the smaller half (seconds)
@@ -141,6 +143,7 @@ fn run(words: &[&str]) -> Result<(), Error> {
         ["instructions", "profile", isa, setting] => instructions::profile(isa, Some(setting)),
         ["pageout"] => pageout::run(),
         ["tiers"] => tiers::run(),
+        ["tiers", "linger"] => tiers::run_lingering(),
         ["programs", names @ ..] => programs::run(names),
         ["repeat"] => repeat::run(repeat::Extent::All),
         ["repeat", "quick"] => repeat::run(repeat::Extent::Quick),

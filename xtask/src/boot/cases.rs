@@ -117,8 +117,10 @@ pub(crate) struct Case {
     /// The numbers of CPUs of its boots; the first one is that on Linux.
     pub(crate) cpus: &'static [&'static str],
     pub(crate) swap: Swap,
-    /// A setting and its value, of our kernel only.
-    pub(crate) set: Option<&'static str>,
+    /// Settings and their values, of our kernel only.
+    pub(crate) set: &'static [&'static str],
+    /// Counters that may not be 0 at power-off, of our kernel only.
+    pub(crate) counted: &'static [&'static str],
     pub(crate) status: i32,
     /// The time that a boot may spend before the watchdog ends it.
     pub(crate) allowed: Duration,
@@ -129,11 +131,16 @@ pub(crate) struct Case {
 /// The setting under which the programs in C and one shell fork, small as they are.
 ///
 /// The other shells fork as by default, which is `auto`.
-const SHARED: &str = "cow_page_tables=always";
+const SHARED: &[&str] = &["cow_page_tables=always"];
 /// A node with all CPUs, and one without; firmware gives no distances.
 const SLOW_TIER: [&str; 2] = ["--node=0:160M", "--node=1:96M"];
 /// Two nodes with CPUs.
 const TWO_NODES: [&str; 3] = ["--node=0:128M,cpus=0-1", "--node=1:128M,cpus=2-3", "--distance=0,1:17"];
+/// Read-only translations linger, also while page tables are shared.
+const LINGERING: &[&str] = &["tlb_linger=unmap", "cow_page_tables=always"];
+/// What must be counted while they do.
+const WHILE_LINGERING: &[&str] =
+    &["pw_linger_pages", "pgpromote_success", "pgdemote_kswapd", "pswpout", "pw_tlb_batch_flushed", "pw_table_shared"];
 const SHELL: &str = "for i in 1 2 3; do echo $i; done | cat | sort -r; (sleep 1; echo background) & echo foreground; wait; \
                      seq 1 1000 | grep 7 | wc -l; false || echo status $?; exit 7";
 /// Has the counts judged twice while other processes run.
@@ -153,7 +160,8 @@ pub(super) const fn c(name: &'static str, source: &'static str, status: i32) -> 
         nodes: &[],
         cpus: &CPUS,
         swap: Swap::Nothing,
-        set: Some(SHARED),
+        set: SHARED,
+        counted: &[],
         status,
         allowed: watch::SHORT,
         on_linux: true,
@@ -170,7 +178,8 @@ pub(super) const fn shell(name: &'static str, words: &'static [&'static str], st
         nodes: &[],
         cpus: &CPUS,
         swap: Swap::Nothing,
-        set: None,
+        set: &[],
+        counted: &[],
         status,
         allowed: watch::SHORT,
         on_linux,
@@ -178,21 +187,30 @@ pub(super) const fn shell(name: &'static str, words: &'static [&'static str], st
 }
 
 /// The cases, the longest first, so that none of them runs alone at the end.
-pub(crate) const CASES: [Case; 38] = [
+pub(crate) const CASES: [Case; 39] = [
     Case { arguments: &["64", "32"], memory: "1G", memory_on_linux: "1G", ..c("fork", "fork.c", 0) },
     Case { arguments: &["4000"], ..c("threads", "threads.c", 0) },
     Case { nodes: &SLOW_TIER, cpus: &["1"], arguments: &["0", "10 20"], ..c("slow-tier", "nodes.c", 0) },
     Case { nodes: &TWO_NODES, cpus: &["4"], arguments: &["0-1", "10 17"], ..c("two-nodes", "nodes.c", 0) },
     Case { nodes: &TWO_NODES, cpus: &["4"], ..c("migrate", "migrate.c", 0) },
+    Case {
+        nodes: &SLOW_TIER,
+        cpus: &["4"],
+        arguments: &["2048", "100000", "800", "all", "16", "16"],
+        swap: Swap::On("64M"),
+        set: LINGERING,
+        counted: WHILE_LINGERING,
+        ..c("linger", "linger.c", 0)
+    },
     c("tables", "tables.c", 0),
     c("cow", "cow.c", 0),
-    Case { set: Some("cow_page_tables=prctl"), on_linux: false, ..c("prctl", "prctl.c", 0) },
+    Case { set: &["cow_page_tables=prctl"], on_linux: false, ..c("prctl", "prctl.c", 0) },
     c("bad", "bad.c", 5),
     c("calls", "calls.c", 0),
     c("arguments", "arguments.c", 0),
     Case { swap: Swap::On("64M"), ..c("files", "files.c", 0) },
     Case { swap: Swap::On("64M"), ..c("splices", "splices.c", 0) },
-    Case { swap: Swap::On("64M"), set: Some("cow_page_tables=never"), ..c("splices-classic", "splices.c", 0) },
+    Case { swap: Swap::On("64M"), set: &["cow_page_tables=never"], ..c("splices-classic", "splices.c", 0) },
     c("signals", "signals.c", 0),
     c("timers", "timers.c", 0),
     c("names", "names.c", 0),
@@ -215,7 +233,7 @@ pub(crate) const CASES: [Case; 38] = [
     Case { arguments: &["8"], swap: Swap::On("64M"), ..c("pageout", "pageout.c", 0) },
     Case { memory: "64M", swap: Swap::Device, ..c("swap", "swap.c", 0) },
     Case { swap: Swap::Device, ..shell("mkswap", &["sh", "-c", SWAP], 0, true) },
-    Case { set: Some(SHARED), ..shell("shell", &["sh", "-c", SHELL], 7, true) },
+    Case { set: SHARED, ..shell("shell", &["sh", "-c", SHELL], 7, true) },
     shell("counts", &["sh", "-c", COUNTS], 0, false),
 ];
 

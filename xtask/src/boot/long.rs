@@ -23,7 +23,7 @@ const fn stress(name: &'static str, words: &'static [&'static str]) -> Case {
         program: Program::Debian("stress-ng", "usr/bin/stress-ng"),
         arguments: words,
         memory: "512M",
-        set: None,
+        set: &[],
         allowed: ALLOWED,
         on_linux: false,
         ..c(name, "", 0)

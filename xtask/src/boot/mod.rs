@@ -234,7 +234,7 @@ impl Bench {
         boot.args(["boot", "--arch", run.machine.isa.name()]).args(run.case.size(memory, run.cpus));
         boot.arg("--kernel").arg(&run.kernel);
         boot.args(run.case.swap.option());
-        boot.args(run.case.set.map(|set| format!("--set={set}"))).arg("--check");
+        boot.args(run.case.set.iter().map(|set| format!("--set={set}"))).arg("--check");
         boot.args(run.plant.map(|plant| format!("--plant={plant}")));
         if let Some(sysroot) = run.case.sysroot(run.machine, &self.workspace) {
             boot.arg("--sysroot").arg(sysroot);
@@ -245,11 +245,13 @@ impl Bench {
 }
 
 impl Run<'_> {
-    /// Whether output and exit status are those on Linux.
+    /// Whether output and exit status are those on Linux, and what should be counted was.
     fn is_right(&self, root: &Path, output: &Output) -> Result<bool, Error> {
         let expected = self.case.expected(self.machine, root);
         let expected = fs::read(&expected).map_err(Error::file(&expected))?;
-        Ok(output.stdout == expected && output.status.code() == Some(self.case.status))
+        let counts = String::from_utf8_lossy(&output.stderr);
+        let are_counted = self.case.counted.iter().all(|name| recorded::counted(&counts, name) > 0);
+        Ok(output.stdout == expected && output.status.code() == Some(self.case.status) && are_counted)
     }
 
     /// The machine and the program.

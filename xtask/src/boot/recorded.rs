@@ -164,7 +164,7 @@ pub(super) fn output(command: &mut Command) -> Result<String, Error> {
 }
 
 /// The value of a counter in the output of `boot`, which omits counters that are 0.
-fn counted(printed: &str, name: &str) -> u64 {
+pub(super) fn counted(printed: &str, name: &str) -> u64 {
     let mut lines = printed.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
     lines.next_back().and_then(|value| value.parse().ok()).unwrap_or(0)
 }

@@ -2,10 +2,12 @@
 //!
 //! `kernel/programs/cross_section.c` runs on a machine with a node without CPUs, which the HMAT
 //! says is slower, with `numa_balancing` 0 and 2, three times each. The result is
-//! `docs/linux-tiers.md`.
+//! `docs/linux-tiers.md`. [`mod@linger`] counts the flushes of such pages, its last section.
 //!
 //! Not guaranteed: equal figures in two runs. QEMU emulates the CPU, so scans come by its time, not
 //! by that of the program.
+
+mod linger;
 
 use crate::boot::cases::{Machine, Swap};
 use crate::boot::pagewright;
@@ -25,6 +27,8 @@ const PAGE: &str = "docs/linux-tiers.md";
 const NODES: [&str; 4] = ["--node", "0:320M", "--node", "1:320M"];
 const LOOK_UPS: &str = "200000";
 const RUNS: usize = 3;
+/// The release of Debian, and its version of Linux.
+const LINUX: (&str, &str) = ("trixie", "6.12");
 /// The time that a boot may spend.
 const ALLOWED: Duration = Duration::from_secs(600);
 /// What the program prints, and the titles of the columns.
@@ -66,7 +70,7 @@ pub(crate) fn run() -> Result<(), Error> {
     fs::create_dir_all(&folder).map_err(Error::file(&folder))?;
     let compile = |source| machine.compile(&workspace.workspace_root, &folder, source);
     let (program, init) = (compile("cross_section.c")?, compile("init.c")?);
-    let linux = Linux::fetch(&workspace, machine.isa, Some("trixie"), "6.12")?;
+    let linux = Linux::fetch(&workspace, machine.isa, Some(LINUX.0), LINUX.1)?;
     let ours = ["--kernel".to_owned(), kernel::build(machine.isa, &[])?.display().to_string()].to_vec();
     let kernels = [
         (linux.package.replace("linux-image-", "Linux "), linux.arguments(&init, Swap::Nothing, "")),
@@ -94,7 +98,30 @@ pub(crate) fn run() -> Result<(), Error> {
             }
         }
     }
-    let _ = write!(page, "\nLinux's own tiers (`/sys/devices/virtual/memory_tiering`):\n\n```\n{tiers}```\n{CLOSING}");
+    let _ =
+        write!(page, "\nLinux's own tiers (`/sys/devices/virtual/memory_tiering`):\n\n```\n{tiers}```\n{CLOSING}\n");
+    page.push_str(&linger::section(&linger::Bench {
+        workspace: &workspace,
+        pagewright: &pagewright,
+        folder: &folder,
+    })?);
+    write(&workspace, &page)
+}
+
+/// Writes the page's section of translations that linger, and keeps what comes before it.
+pub(crate) fn run_lingering() -> Result<(), Error> {
+    let workspace = Workspace::load()?;
+    let folder = workspace.target_directory.join("programs");
+    fs::create_dir_all(&folder).map_err(Error::file(&folder))?;
+    let pagewright = pagewright(&workspace)?;
+    let path = workspace.workspace_root.join(PAGE);
+    let page = fs::read_to_string(&path).map_err(Error::file(&path))?;
+    let kept = page.split(linger::HEADING).next().unwrap_or_default().trim_end();
+    let section = linger::section(&linger::Bench { workspace: &workspace, pagewright: &pagewright, folder: &folder })?;
+    write(&workspace, &format!("{kept}\n\n{section}"))
+}
+
+fn write(workspace: &Workspace, page: &str) -> Result<(), Error> {
     let path = workspace.workspace_root.join(PAGE);
     fs::write(&path, page).map_err(Error::file(&path))?;
     println!("{}", workspace.shown(&path).display());
