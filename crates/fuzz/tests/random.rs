@@ -29,7 +29,7 @@ const FAMILIES: SurveyPlan = SurveyPlan {
 
 /// What only translations that linger show.
 const LINGERING: SurveyPlan = SurveyPlan {
-    seed: 7,
+    seed: 8,
     cpus: None,
     accesses: 0,
     schedules: 1500,
