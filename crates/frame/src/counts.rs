@@ -1,7 +1,7 @@
 //! References and mapcount of a frame, in one word.
 //!
-//! An entry that maps a small folio takes one reference and one mapping. Both are in one word, so
-//! that one atomic addition takes them together, and one gives them up.
+//! An entry that maps a folio, whole or a page of it, takes one reference and one mapping. Both are
+//! in one word of its head, so that one atomic addition takes them together.
 //!
 //! The loom tests of `sync` include this file, so that they test these operations under every
 //! memory order.
@@ -16,7 +16,7 @@ use pagewright_sync::atomic::{AtomicU64, Ordering, fence};
 /// One mapping, as the word counts it.
 const MAPPING: u64 = 1 << 32;
 
-/// The references of a folio in the low half, the mapcount of a page in the high half.
+/// The references of a folio in the low half, its mappings or those of a page in the high half.
 #[cfg_attr(not(loom), derive(Zeroable))]
 #[repr(transparent)]
 pub(crate) struct FrameCounts(AtomicU64);
@@ -110,10 +110,10 @@ impl FrameCounts {
         (self.0.fetch_add(MAPPING, Ordering::AcqRel) >> 32) as u32
     }
 
-    /// Adds a reference and a mapping, and returns the numbers before.
+    /// Adds `n` references and as many mappings, and returns the numbers before.
     #[inline]
-    pub(crate) fn add_ref_and_mapping(&self) -> (u32, u32) {
-        let before = self.0.fetch_add(MAPPING + 1, Ordering::AcqRel);
+    pub(crate) fn add_refs_and_mappings(&self, n: u32) -> (u32, u32) {
+        let before = self.0.fetch_add((MAPPING + 1) * u64::from(n), Ordering::AcqRel);
         (before as u32, (before >> 32) as u32)
     }
 
@@ -140,7 +140,7 @@ mod tests {
     fn neither_half_changes_the_other() {
         let counts = FrameCounts::zeroed();
         counts.set(1, 0);
-        assert_eq!(counts.add_ref_and_mapping(), (1, 0));
+        assert_eq!(counts.add_refs_and_mappings(1), (1, 0));
         assert_eq!(counts.add_refs(u32::MAX - 2), 2);
         assert_eq!((counts.refs(), counts.mappings()), (u32::MAX, 1));
         assert_eq!(counts.add_mapping(), 1);
@@ -161,7 +161,7 @@ mod tests {
         assert_eq!((counts.refs(), counts.mappings()), (0, 0));
         for mappings in [1, 2, 1 << 20] {
             counts.set(5, mappings);
-            assert_eq!(counts.add_ref_and_mapping(), (5, mappings));
+            assert_eq!(counts.add_refs_and_mappings(1), (5, mappings));
             assert_eq!((counts.refs(), counts.mappings()), (6, mappings + 1));
         }
         counts.set(8, 3);

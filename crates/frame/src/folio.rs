@@ -238,7 +238,7 @@ impl<P: Platform> Frames<P> {
 pub(crate) fn clear_counts(record: &FrameRecord) {
     debug_assert_eq!(record.counts.mappings(), 0, "INV-FRAME-MAP: a new folio is mapped");
     let counts =
-        [&record.entire_or_shares, &record.large_mapcount_or_mlocks, &record.nr_pages_mapped, &record.pincount_or_swap];
+        [&record.entire_or_shares, &record.first_page_or_mlocks, &record.nr_pages_mapped, &record.pincount_or_swap];
     for count in counts {
         count.store(0, Ordering::Relaxed);
     }

@@ -106,7 +106,7 @@ impl<'a> Folio<'a> {
     /// Small folios and tails use this word for nothing else.
     fn mlock_count(self) -> &'a AtomicU32 {
         let record = if self.is_large() { self.memmap.at(self.head.add(1)) } else { self.record() };
-        &record.large_mapcount_or_mlocks
+        &record.first_page_or_mlocks
     }
 }
 

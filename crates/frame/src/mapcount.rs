@@ -4,20 +4,21 @@
 //!
 //! Key type: [`MapcountChange`], what one call changed.
 //!
-//! An entry maps either one page, or, at a higher level, a whole folio. Each page counts the
-//! entries that map it by itself (`mapcount`). A large folio also counts the entries that map it
-//! whole (`entire`), all entries together (`large`), and the pages that have an entry of their own,
-//! plus a bias while the folio is mapped whole (`nr_pages_mapped`). Linux's counts start at -1;
-//! these start at 0, so that zeroed memory is unmapped.
+//! An entry maps either one page, or, at a higher level, a whole folio. All entries of a folio are
+//! counted beside its references, in one word: an entry takes both by one addition. In a large
+//! folio, each page also counts the entries that map it by itself (`mapcount`), and the head counts
+//! the entries that map it whole (`entire`), and the pages that have an entry of their own, plus a
+//! bias while the folio is mapped whole (`nr_pages_mapped`). Linux counts from -1; these start
+//! at 0, so that zeroed memory is unmapped.
 //!
 //! Protocol: the caller holds the lock of the page table whose entry it stores or clears, and the
 //! reference of that entry. It takes the reference before `map_*` and puts it after `unmap_*`, so
 //! that references never fall below mapcounts.
 //!
 //! Invariants:
-//! - INV-FRAME-MAP: at rest `large` = `entire` + the sum of the pages' mapcounts, `nr_pages_mapped`
-//!   = the number of pages whose mapcount is not 0 (+ the bias if `entire` is not 0), and
-//!   references ≥ mapcount. A folio without references has no mappings.
+//! - INV-FRAME-MAP: at rest the entries of a folio = `entire` + the sum of its pages' mapcounts,
+//!   `nr_pages_mapped` = the number of pages whose mapcount is not 0 (+ the bias if `entire` is not
+//!   0), and references ≥ entries. A folio without references has no mappings.
 //!
 //! Not guaranteed: that the pages reported as newly mapped and unmapped add up if entries of both
 //! sizes change concurrently. Linux tolerates the same, because only statistics depend on it.
@@ -59,7 +60,7 @@ impl<P: Platform> Frames<P> {
             return None;
         }
         P::Locks::line(LineRef::Record(pfn), FOLIO_COUNTS, LineUse::Store);
-        let (refs, before) = record.counts.add_ref_and_mapping();
+        let (refs, before) = record.counts.add_refs_and_mappings(1);
         debug_assert!(refs > 0, "INV-FRAME-MAP: the folio at {pfn} is mapped without a reference");
         Some((Folio::of_record(&self.memmap, record, pfn).rss_kind(), before == 0))
     }
@@ -73,39 +74,35 @@ impl Folio<'_> {
     #[inline]
     pub fn map_page(self, index: u32) -> MapcountChange {
         self.assert_alive();
-        let before = self.memmap.at(self.page(index)).counts.add_mapping();
-        self.note_mapped(before)
+        let page = self.page(index);
+        self.note_mapped(page, self.record().counts.add_mapping())
     }
 
     /// Takes a reference for a new entry that maps page `index`, and counts the entry.
     ///
-    /// For a small folio, both are one atomic addition. The reference exists only as the frame
-    /// number in the entry, like one after [`FolioRef::into_raw`](crate::FolioRef::into_raw).
+    /// Both are one atomic addition. The reference exists only as the frame number in the entry,
+    /// like one after [`FolioRef::into_raw`](crate::FolioRef::into_raw).
     ///
     /// # Panics
     /// As [`map_page`](Self::map_page).
     #[inline]
     pub fn get_and_map_page(self, index: u32) -> MapcountChange {
-        if self.is_large() {
-            self.get_raw(1);
-            return self.map_page(index);
-        }
-        let (refs, before) = self.record().counts.add_ref_and_mapping();
+        let page = self.page(index);
+        let (refs, before) = self.record().counts.add_refs_and_mappings(1);
         debug_assert!(refs > 0, "INV-FRAME-MAP: the folio at {} is mapped without a reference", self.head);
-        debug_assert_eq!(index, 0, "the small folio at {} has no page {index}", self.head);
-        MapcountChange { pages: u32::from(before == 0), mapcount: before + 1 }
+        self.note_mapped(page, before)
     }
 
-    /// What an entry for a page that `before` entries mapped changes.
+    /// What an entry for the frame `page` of a folio changes that had `before` entries.
     #[inline]
-    fn note_mapped(self, before: u32) -> MapcountChange {
-        let first = before == 0;
+    fn note_mapped(self, page: Pfn, before: u32) -> MapcountChange {
+        let mapcount = before + 1;
         if !self.is_large() {
-            return MapcountChange { pages: u32::from(first), mapcount: before + 1 };
+            return MapcountChange { pages: u32::from(before == 0), mapcount };
         }
+        let first = self.add_own(page) == 0;
         let record = self.record();
         let others = if first { record.nr_pages_mapped.fetch_add(1, Ordering::AcqRel) } else { ENTIRELY_MAPPED };
-        let mapcount = record.large_mapcount_or_mlocks.fetch_add(1, Ordering::AcqRel) + 1;
         MapcountChange { pages: u32::from(first && others < ENTIRELY_MAPPED), mapcount }
     }
 
@@ -117,16 +114,36 @@ impl Folio<'_> {
     pub fn unmap_page(self, index: u32) -> MapcountChange {
         self.assert_alive();
         let page = self.page(index);
-        let before = self.memmap.at(page).counts.sub_mapping();
+        let mapcount = self.record().counts.sub_mapping() - 1;
+        if !self.is_large() {
+            return MapcountChange { pages: u32::from(mapcount == 0), mapcount };
+        }
+        let before = self.sub_own(page);
         debug_assert!(before > 0, "INV-FRAME-MAP: frame {page} is unmapped more often than mapped");
         let last = before == 1;
-        if !self.is_large() {
-            return MapcountChange { pages: u32::from(last), mapcount: before - 1 };
-        }
         let record = self.record();
-        let mapcount = record.large_mapcount_or_mlocks.fetch_sub(1, Ordering::AcqRel) - 1;
         let others = if last { record.nr_pages_mapped.fetch_sub(1, Ordering::AcqRel) } else { ENTIRELY_MAPPED };
         MapcountChange { pages: u32::from(last && others < ENTIRELY_MAPPED), mapcount }
+    }
+
+    /// Counts an entry that maps the frame `page` of a large folio by itself.
+    ///
+    /// Returns the number before.
+    #[inline]
+    fn add_own(self, page: Pfn) -> u32 {
+        match page == self.head {
+            true => self.record().first_page_or_mlocks.fetch_add(1, Ordering::AcqRel),
+            false => self.memmap.at(page).counts.add_mapping(),
+        }
+    }
+
+    /// The inverse of [`add_own`](Self::add_own).
+    #[inline]
+    fn sub_own(self, page: Pfn) -> u32 {
+        match page == self.head {
+            true => self.record().first_page_or_mlocks.fetch_sub(1, Ordering::AcqRel),
+            false => self.memmap.at(page).counts.sub_mapping(),
+        }
     }
 
     /// Uncounts an entry that mapped a small folio; returns whether it was the last.
@@ -148,16 +165,62 @@ impl Folio<'_> {
     /// In debug builds when the folio is small or has no references.
     pub fn map_entire(self) -> MapcountChange {
         self.assert_alive();
+        self.note_mapped_entire(self.record().counts.add_mapping())
+    }
+
+    /// Takes a reference for a new entry that maps the whole folio, and counts the entry.
+    ///
+    /// Both are one atomic addition.
+    ///
+    /// # Panics
+    /// As [`map_entire`](Self::map_entire).
+    pub fn get_and_map_entire(self) -> MapcountChange {
+        let (refs, before) = self.record().counts.add_refs_and_mappings(1);
+        debug_assert!(refs > 0, "INV-FRAME-MAP: the folio at {} is mapped without a reference", self.head);
+        self.note_mapped_entire(before)
+    }
+
+    /// What an entry for the whole folio changes that had `before` entries.
+    fn note_mapped_entire(self, before: u32) -> MapcountChange {
         debug_assert!(self.is_large(), "INV-FRAME-MAP: the small folio at {} is mapped whole", self.head);
         let record = self.record();
         let first = record.entire_or_shares.fetch_add(1, Ordering::AcqRel) == 0;
-        let newly = if first {
+        let pages = if first {
             pages_without_entry(self.pages(), record.nr_pages_mapped.fetch_add(ENTIRELY_MAPPED, Ordering::AcqRel))
         } else {
             0
         };
-        let mapcount = record.large_mapcount_or_mlocks.fetch_add(1, Ordering::AcqRel) + 1;
-        MapcountChange { pages: newly, mapcount }
+        MapcountChange { pages, mapcount: before + 1 }
+    }
+
+    /// Counts an entry for each page in place of one that mapped the whole folio.
+    ///
+    /// The entry's reference becomes that of the first page; those of the others are taken. No
+    /// page becomes mapped or unmapped, nor seems to: the pages are counted first, and a reader
+    /// loads the count of whole mappings first (`__split_huge_pmd_locked`).
+    ///
+    /// # Panics
+    /// In debug builds when no entry maps the whole folio.
+    pub fn split_entire(self) {
+        self.assert_alive();
+        let record = self.record();
+        record.counts.add_refs_and_mappings(self.pages() - 1);
+        let pages = (0..self.pages()).map(|index| self.head.add(index));
+        let newly = pages.filter(|page| self.add_own(*page) == 0).count();
+        record.nr_pages_mapped.fetch_add(newly as u32, Ordering::AcqRel);
+        self.drop_entire();
+    }
+
+    /// Uncounts a whole mapping; after the last, returns the pages without an entry of their own.
+    fn drop_entire(self) -> u32 {
+        let record = self.record();
+        let before = record.entire_or_shares.fetch_sub(1, Ordering::AcqRel);
+        debug_assert!(before > 0, "INV-FRAME-MAP: the folio at {} is unmapped more often than mapped", self.head);
+        if before != 1 {
+            return 0;
+        }
+        let mapped = record.nr_pages_mapped.fetch_sub(ENTIRELY_MAPPED, Ordering::AcqRel);
+        pages_without_entry(self.pages(), mapped - ENTIRELY_MAPPED)
     }
 
     /// Uncounts an entry that mapped the whole folio.
@@ -166,24 +229,14 @@ impl Folio<'_> {
     /// In debug builds when no entry maps the whole folio.
     pub fn unmap_entire(self) -> MapcountChange {
         self.assert_alive();
-        let record = self.record();
-        let mapcount = record.large_mapcount_or_mlocks.fetch_sub(1, Ordering::AcqRel) - 1;
-        let before = record.entire_or_shares.fetch_sub(1, Ordering::AcqRel);
-        debug_assert!(before > 0, "INV-FRAME-MAP: the folio at {} is unmapped more often than mapped", self.head);
-        let newly = if before == 1 {
-            let mapped = record.nr_pages_mapped.fetch_sub(ENTIRELY_MAPPED, Ordering::AcqRel);
-            pages_without_entry(self.pages(), mapped - ENTIRELY_MAPPED)
-        } else {
-            0
-        };
-        MapcountChange { pages: newly, mapcount }
+        let mapcount = self.record().counts.sub_mapping() - 1;
+        MapcountChange { pages: self.drop_entire(), mapcount }
     }
 
     /// The number of entries that map the folio or one of its pages.
     #[inline]
     pub fn mapcount(self) -> u32 {
-        let record = self.record();
-        if self.is_large() { record.large_mapcount_or_mlocks.load(Ordering::Acquire) } else { record.counts.mappings() }
+        self.record().counts.mappings()
     }
 
     /// Whether any entry maps the folio or one of its pages.
@@ -197,7 +250,23 @@ impl Folio<'_> {
     /// # Panics
     /// When the folio has no such page.
     pub fn page_mapcount(self, index: u32) -> u32 {
-        self.memmap.at(self.page(index)).counts.mappings()
+        let page = self.page(index);
+        match page == self.head && self.is_large() {
+            true => self.record().first_page_or_mlocks.load(Ordering::Acquire),
+            false => self.memmap.at(page).counts.mappings(),
+        }
+    }
+
+    /// The number of entries that map page `index`, by itself or with the whole folio.
+    ///
+    /// Not less than there are while an entry for the whole is split: the count of those is loaded
+    /// first.
+    ///
+    /// # Panics
+    /// When the folio has no such page.
+    pub fn entries_of_page(self, index: u32) -> u32 {
+        let entire = self.entire_mapcount();
+        entire + self.page_mapcount(index)
     }
 
     /// The number of entries that map the whole folio.

@@ -79,11 +79,10 @@ impl<P: Platform> Frames<P> {
         } else {
             self.memmap.name_tails(head, order, kind);
             record.entire_or_shares.store(1, Ordering::Relaxed);
-            record.large_mapcount_or_mlocks.store(1, Ordering::Relaxed);
             record.nr_pages_mapped.store(ENTIRELY_MAPPED, Ordering::Relaxed);
             record.set_kind(kind.to(FrameState::Folio));
             self.lru_add_new_large(folio, flags);
-            record.counts.set(1, 0);
+            record.counts.set(1, 1);
         }
         FolioRef::new(head)
     }

@@ -6,22 +6,24 @@
 //! meaning in that state. `head` is the first frame of a block.
 //!
 //! ```text
-//! state           kind        refs  flags        mapcount  prev/next   entire  large  nr_mapped  pins  index       owner       debt
+//! state           kind        refs  flags        mapcount  prev/next   entire  first  nr_mapped  pins  index       owner       debt
 //! --------------  ----------  ----  -----------  --------  ----------  ------  -----  ---------  ----  ----------  ----------  ----
 //! Interior        0           0     .            0         .           .       .      .          .     .           .           .
 //! Free head       order,zone  0     stamp        0         buddy list  .       .      .          .     own stamp   .           key
 //! Pcp head        order,zone  0     residency    0         pcp list    .       .      .          .     .           .           0
 //! Allocated head  order,zone  0     residency*   0         BlockList   .       .      .          .     .           .           key
-//! Folio head      order,zone  refs  flags, age   its PTEs  LRU         entire  large* nr_mapped  pins* page index  FolioOwner* key
+//! Folio head      order,zone  refs  flags, age   entries   LRU         entire  first* nr_mapped  pins* page index  FolioOwner* key
 //! Folio tail      order,zone  0     .            its PTEs  deferred*   .       mlock* .          .     .           .           .
 //! Table           level,zone  0     lock         live      edits*      shares* counts counts     pend* key*        space       key
 //! ```
 //!
 //! - `residency*`: valid only while the block is on a `BlockList`.
 //! - `deferred*`: in the first tail only, as in Linux (`folio->_deferred_list`).
-//! - `large*` and `mlock*`: a small folio counts the entries of locked memory that map it in
-//!   `large` of its own record, a large folio in `large` of its first tail. (Linux counts them in a
-//!   link of the unevictable list, which is no real list there.)
+//! - `entries`: all that map the folio, whole or a page of it. `first*`: of those, the entries that
+//!   map the first page of a large folio by itself, which its other pages count in `mapcount`.
+//! - `mlock*`: a small folio counts the entries of locked memory that map it in `first` of its own
+//!   record, a large folio in `first` of its first tail. (Linux counts them in a link of the
+//!   unevictable list, which is no real list there.)
 //! - `pins*`: a small folio in the swap cache stores its slot here.
 //! - `FolioOwner*`: a folio on a [`ReleaseList`](crate::ReleaseList) has its link here, because it
 //!   is still on its LRU list.
@@ -206,9 +208,10 @@ pub(crate) struct FrameRecord {
     /// Of a block on a buddy list, the time at which it was freed; of a block on a per-CPU list,
     /// its residency.
     pub(crate) flags: AtomicU32,
-    /// The references of a folio and the entries that map this page by itself.
+    /// The references of a folio, and the entries that map it or a page of it.
     ///
-    /// Of a table, the live entries in place of the second.
+    /// Of a tail, the entries that map its page by itself in place of the second; of a table, the
+    /// live entries.
     pub(crate) counts: FrameCounts,
     /// List links, as frame numbers.
     pub(crate) prev: AtomicU32,
@@ -217,11 +220,11 @@ pub(crate) struct FrameRecord {
     ///
     /// Of a small folio, with `nr_pages_mapped`, the ticket of its batch (`lru_batch`).
     pub(crate) entire_or_shares: AtomicU32,
-    /// `entire` plus the mapcounts of the pages.
+    /// Entries that map the first page of a large folio by itself.
     ///
     /// In a small folio, and in the first tail of a large one, the entries of locked memory that
     /// map the folio.
-    pub(crate) large_mapcount_or_mlocks: AtomicU32,
+    pub(crate) first_page_or_mlocks: AtomicU32,
     /// Pages that have entries of their own, plus a bias while the folio is mapped whole.
     pub(crate) nr_pages_mapped: AtomicU32,
     /// The exact number of pins of a large folio.

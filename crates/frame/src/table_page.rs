@@ -99,7 +99,7 @@ impl<P: Platform> Frames<P> {
         let kind = record.kind();
         record.flags.store(0, Ordering::Relaxed);
         record.counts.set_mappings_locked(0);
-        record.large_mapcount_or_mlocks.store(0, Ordering::Relaxed);
+        record.first_page_or_mlocks.store(0, Ordering::Relaxed);
         record.nr_pages_mapped.store(0, Ordering::Relaxed);
         record.entire_or_shares.store(1, Ordering::Relaxed);
         record.prev.store(0, Ordering::Relaxed);
@@ -288,7 +288,7 @@ impl<'a, L: Backend> TablePage<'a, L> {
 
     /// The live entries by what they hold.
     pub fn counts(&self) -> EntryCounts<u16> {
-        let low = self.record.large_mapcount_or_mlocks.load(Ordering::Relaxed);
+        let low = self.record.first_page_or_mlocks.load(Ordering::Relaxed);
         let high = self.record.nr_pages_mapped.load(Ordering::Relaxed);
         [low as u16, (low >> 16) as u16, high as u16, (high >> 16) as u16]
     }
@@ -310,7 +310,7 @@ impl<'a, L: Backend> TablePage<'a, L> {
             );
             count as u16 as u32
         };
-        self.record.large_mapcount_or_mlocks.store(new(0) | new(1) << 16, Ordering::Relaxed);
+        self.record.first_page_or_mlocks.store(new(0) | new(1) << 16, Ordering::Relaxed);
         self.record.nr_pages_mapped.store(new(2) | new(3) << 16, Ordering::Relaxed);
     }
 

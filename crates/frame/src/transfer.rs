@@ -37,8 +37,8 @@ impl<'a> FrozenFolio<'a> {
         // Instruction fetches see the frame of the source, not the copy.
         let word = from.flags.load(Ordering::Relaxed) & !FolioFlags::CODE_VISIBLE.bits();
         to.flags.store(plant!(MigratedFlagsLost; FolioFlags::LOCKED.bits(), word), Ordering::Relaxed);
-        let words = [&from.large_mapcount_or_mlocks, &from.pincount_or_swap];
-        for (from, to) in words.into_iter().zip([&to.large_mapcount_or_mlocks, &to.pincount_or_swap]) {
+        let words = [&from.first_page_or_mlocks, &from.pincount_or_swap];
+        for (from, to) in words.into_iter().zip([&to.first_page_or_mlocks, &to.pincount_or_swap]) {
             to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
         }
         target.set_owner(self.folio().owner(), self.folio().index());
@@ -55,7 +55,7 @@ impl<'a> FrozenFolio<'a> {
         record.counts.set_mappings_locked(0);
         folio.set_owner(FolioOwner::None, 0);
         folio.clear_flags(FolioFlags::all() - FolioFlags::LOCKED);
-        for word in [&record.large_mapcount_or_mlocks, &record.pincount_or_swap] {
+        for word in [&record.first_page_or_mlocks, &record.pincount_or_swap] {
             word.store(0, Ordering::Relaxed);
         }
         self.thaw(1);

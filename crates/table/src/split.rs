@@ -79,11 +79,7 @@ impl<P: Platform> OwnTables<'_, P> {
     /// The one reference of the old leaf becomes the first part's; the other parts get their own.
     fn count_parts(&self, folio: Folio<'_>, below: Level, mlocked: Mlocked) -> RssKind {
         debug_assert_eq!(below, Level::PTE, "INV-FRAME-MAP: an entry maps a page or a whole folio");
-        folio.get_raw(Level::ENTRIES as u32 - 1);
-        for page in 0..folio.pages() {
-            folio.map_page(page);
-        }
-        folio.unmap_entire();
+        folio.split_entire();
         if mlocked.0 {
             for _ in 1..Level::ENTRIES {
                 self.tlb.frames().mlock(folio);

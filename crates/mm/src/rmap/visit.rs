@@ -138,7 +138,7 @@ impl<P: Platform> Mm<P> {
     /// Every decision by the number of mappings of a page asks here.
     pub(crate) fn mappings_of(&self, pfn: Pfn) -> u32 {
         let folio = self.frames().folio(pfn);
-        folio.page_mapcount(folio.page_of(pfn)) + folio.entire_mapcount()
+        folio.entries_of_page(folio.page_of(pfn))
     }
 
     /// Visits every mapping of page `pfn` of a folio until `visit` breaks.

@@ -382,10 +382,7 @@ impl<P: Platform> EntryRun<'_, '_, P> {
         self.use_counts(folio);
         let change = match self.table.level() {
             Level::PTE => folio.get_and_map_page(folio.page_of(pfn)),
-            _ => {
-                folio.get_raw(1);
-                folio.map_entire()
-            }
+            _ => folio.get_and_map_entire(),
         };
         // A child's mapping is not locked memory (`mlock(2)`).
         self.change.add(kind, 1, change.pages);
