@@ -1,7 +1,8 @@
 //! The locks in every execution that the memory model allows for two or three threads.
 //!
-//! INV-LOCK-EXCL, INV-ARC-COUNT, INV-FULL-BARRIER, INV-FRAME-SPEC, and INV-MAIL-READ, INV-MAIL-LOST
-//! and INV-MAIL-ABSENT. Built only with `RUSTFLAGS="--cfg loom"`; `cargo xtask test` does so.
+//! INV-LOCK-EXCL, INV-ARC-COUNT, INV-FULL-BARRIER, INV-FRAME-SPEC, INV-FRAME-MAP, and
+//! INV-MAIL-READ, INV-MAIL-LOST and INV-MAIL-ABSENT. Built only with `RUSTFLAGS="--cfg loom"`;
+//! `cargo xtask test` does so.
 //!
 //! A lock protects a loom cell ([`tracked::Tracked`]). Loom fails the run if the lock does not
 //! order two accesses to the cell, one of them a write. That catches a missing Acquire or Release,
@@ -20,4 +21,5 @@ mod full_barrier;
 mod locks;
 mod mailbox;
 mod new_folio;
+mod split_entire;
 mod tracked;
