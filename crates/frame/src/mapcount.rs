@@ -70,12 +70,12 @@ impl Folio<'_> {
     /// Counts a new entry that maps page `index` of the folio.
     ///
     /// # Panics
-    /// When the folio has no such page; in debug builds when it has no references.
+    /// When a large folio has no such page; in debug builds when a small one has not, or the folio
+    /// has no references.
     #[inline]
     pub fn map_page(self, index: u32) -> MapcountChange {
         self.assert_alive();
-        let page = self.page(index);
-        self.note_mapped(page, self.record().counts.add_mapping())
+        self.note_mapped(index, self.record().counts.add_mapping())
     }
 
     /// Takes a reference for a new entry that maps page `index`, and counts the entry.
@@ -87,19 +87,20 @@ impl Folio<'_> {
     /// As [`map_page`](Self::map_page).
     #[inline]
     pub fn get_and_map_page(self, index: u32) -> MapcountChange {
-        let page = self.page(index);
         let (refs, before) = self.record().counts.add_refs_and_mappings(1);
         debug_assert!(refs > 0, "INV-FRAME-MAP: the folio at {} is mapped without a reference", self.head);
-        self.note_mapped(page, before)
+        self.note_mapped(index, before)
     }
 
-    /// What an entry for the frame `page` of a folio changes that had `before` entries.
+    /// What an entry for page `index` of a folio changes that had `before` entries.
     #[inline]
-    fn note_mapped(self, page: Pfn, before: u32) -> MapcountChange {
+    fn note_mapped(self, index: u32, before: u32) -> MapcountChange {
         let mapcount = before + 1;
         if !self.is_large() {
+            debug_assert_eq!(index, 0, "the small folio at {} has no page {index}", self.head);
             return MapcountChange { pages: u32::from(before == 0), mapcount };
         }
+        let page = self.page(index);
         let first = self.add_own(page) == 0;
         let record = self.record();
         let others = if first { record.nr_pages_mapped.fetch_add(1, Ordering::AcqRel) } else { ENTIRELY_MAPPED };
@@ -114,7 +115,9 @@ impl Folio<'_> {
     pub fn unmap_page(self, index: u32) -> MapcountChange {
         self.assert_alive();
         let page = self.page(index);
-        let mapcount = self.record().counts.sub_mapping() - 1;
+        let before = self.record().counts.sub_mapping();
+        debug_assert!(before > 0, "INV-FRAME-MAP: frame {page} is unmapped more often than mapped");
+        let mapcount = before - 1;
         if !self.is_large() {
             return MapcountChange { pages: u32::from(mapcount == 0), mapcount };
         }
