@@ -260,6 +260,7 @@ fn expected(plant: PlantedBug) -> (Vec<Search>, &'static [Rule]) {
         | Bug::ParkedForAtomic
         | Bug::WaitsInAtomic
         | Bug::DeviceLingers
+        | Bug::LingeringNotNoted
         | Bug::OneKeyPaid
         | Bug::ReserveNotKept
         | Bug::OtherBatchMissed

@@ -212,6 +212,7 @@ pagewright_types::named_table! {
         UnparkedAtOnce = "unparked-at-once", "All frames whose debts are paid become free under one hold of their zone's lock.";
         OneKeyPaid = "one-key-paid", "An allocation that takes a parked frame flushes for the key of that frame alone, so that the next one flushes again.";
         ParkedForAtomic = "parked-for-atomic", "A watermark check for a caller that may not wait counts parked frames, so it takes the last settled ones.";
+        LingeringNotNoted = "lingering-not-noted", "Translations linger, and stores take it that none ever did.";
         WaitsInAtomic = "waits-in-atomic", "An allocation that may not wait for other CPUs settles a parked frame.";
         DeviceLingers = "device-lingers", "A translation lingers in a space whose tables a device walks.";
         ReserveNotKept = "reserve-not-kept", "Callers that may wait take the last settled frames, and callers that may not wait find only parked ones.";

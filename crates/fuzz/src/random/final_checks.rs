@@ -3,7 +3,7 @@
 //! Every page shows what it should, counts agree with the tables, and ended processes leave nothing
 //! behind.
 
-use super::meetings::COUNTERS;
+use super::meetings;
 use super::program_run::ProgramRun;
 use pagewright_arch::Isa;
 use pagewright_check::CheckFinding;
@@ -70,7 +70,7 @@ impl<I: Isa> ProgramRun<I> {
             let message = format!("nr_foll_pin_acquired is {acquired}, and nr_foll_pin_released is {released}");
             self.bench.report(CheckFinding::Reported(message));
         }
-        self.counts.borrow_mut().met = COUNTERS.map(count);
+        self.counts.borrow_mut().met = meetings::counted(count);
         self.counts.borrow_mut().pins = [Counter::PwUnshare, Counter::PwGupFast, Counter::PwGupFastDropped].map(count);
     }
 

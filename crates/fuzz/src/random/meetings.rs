@@ -51,17 +51,6 @@ impl fmt::Display for Meeting {
 
 use ShownBy::{Antecedent as Seen, Counter as Counted};
 
-/// The counters by which meetings are counted.
-pub(super) const COUNTERS: [Counter; 7] = [
-    Counter::PwLingerShared,
-    Counter::PgDemoteProactive,
-    Counter::PwLingerUnflushed,
-    Counter::PwLingerNothingOwed,
-    Counter::PwTlbSettleOnAlloc,
-    Counter::PwTlbBatchFlushed,
-    Counter::PwTlbPaidAlready,
-];
-
 /// The pairs of shared tables, moves of pages, lingering translations, batches and reclaim.
 pub const MEETINGS: [Meeting; 12] = [
     Meeting::new("shared tables, moves", Seen(Antecedent::SharedMoved)).on_nodes(),
@@ -78,29 +67,20 @@ pub const MEETINGS: [Meeting; 12] = [
     Meeting::new("batches, other flushes", Counted(Counter::PwTlbPaidAlready)),
 ];
 
-impl Survey {
-    /// How often a pair met.
-    pub fn met(&self, meeting: &Meeting) -> u64 {
-        match meeting.shown {
-            Seen(antecedent) => self.tally.of(antecedent),
-            Counted(counter) => {
-                let index = COUNTERS.iter().position(|known| *known == counter);
-                index.map_or(0, |index| self.fast.met[index] + self.calls.met[index])
-            }
-        }
-    }
+/// What the memory manager of one program has counted of each of [`MEETINGS`].
+pub(super) fn counted(count: impl Fn(Counter) -> u64) -> [u64; MEETINGS.len()] {
+    MEETINGS.map(|meeting| match meeting.shown {
+        Seen(_) => 0,
+        Counted(counter) => count(counter),
+    })
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_counter_of_a_meeting_is_recorded() {
-        for meeting in MEETINGS {
-            if let Counted(counter) = meeting.shown {
-                assert!(COUNTERS.contains(&counter), "{}", meeting.pair);
-            }
-        }
+impl Survey {
+    /// How often the pairs of [`MEETINGS`] met, in their order.
+    pub fn met(&self) -> [u64; MEETINGS.len()] {
+        core::array::from_fn(|index| match MEETINGS[index].shown {
+            Seen(antecedent) => self.tally.of(antecedent),
+            Counted(_) => self.fast.met[index] + self.calls.met[index],
+        })
     }
 }

@@ -1,6 +1,6 @@
 //! Counts of what random programs did, for the report.
 
-use super::meetings::COUNTERS;
+use super::meetings::MEETINGS;
 use pagewright_model::spec::{CallResult, FaultSignal};
 use pagewright_types::{Access, Errno};
 use std::collections::BTreeMap;
@@ -23,8 +23,8 @@ pub struct OperationCounts {
     pub checked_steps: u64,
     /// Pages that pins unshared, took without a lock, and dropped because the entry changed.
     pub pins: [u64; 3],
-    /// What the memory manager counted, by which mechanisms met.
-    pub(super) met: [u64; COUNTERS.len()],
+    /// Of each of [`MEETINGS`], what the memory manager counted.
+    pub(super) met: [u64; MEETINGS.len()],
 }
 
 impl OperationCounts {

@@ -174,6 +174,10 @@ fn what_was_objected_to_is_found() {
         PlantedBug::StoredWhileLingering,
         a_file_that_is_written_through_another_mapping_is_read_anew::<X86_64>,
     );
+    assert_found_by(
+        PlantedBug::LingeringNotNoted,
+        a_file_that_is_written_through_another_mapping_is_read_anew::<X86_64>,
+    );
     assert_found_by(PlantedBug::LingeringNotMet, a_truncated_file_is_not_read_on::<X86_64>);
     assert_found_by(PlantedBug::MovedFrameNotParked, the_kernel_uses_no_frame_that_a_program_reads::<X86_64>);
 }

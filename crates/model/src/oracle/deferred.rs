@@ -183,9 +183,8 @@ impl Oracle {
     /// The window was opened, or the tables of its addresses have changed.
     fn judge_mapped(&mut self, witness: &dyn Witness, id: WindowId) {
         let Some(window) = self.windows.get(id) else { return };
-        let now = self.entries_read(witness, &window);
-        let before = self.windows.set_entries(id, now.clone());
-        self.note_path(witness, &window, &before, &now);
+        let lost = self.windows.set_entries(id, self.entries_read(witness, &window));
+        self.note_unhooked(witness, &window, lost);
         match self.mapped_page(witness, id, &window) {
             MappedPage::Expected => {}
             MappedPage::LaterCopy if window.page.is_some() && self.is_held(witness, &window) => {

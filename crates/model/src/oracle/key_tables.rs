@@ -8,6 +8,7 @@ use super::Oracle;
 use super::windows::Window;
 use crate::tally::Antecedent;
 use crate::walk;
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use pagewright_types::judge::Witness;
 use pagewright_types::{FrameRange, Level, Pfn, PhysAddr};
@@ -25,6 +26,10 @@ pub(super) struct KeyTables {
 }
 
 impl KeyTables {
+    fn is_empty(&self) -> bool {
+        self.unhooked.is_empty() && self.copies.is_empty()
+    }
+
     fn remember(frames: &mut Vec<Pfn>, frame: Pfn) {
         if frames.len() == MOST {
             frames.remove(0);
@@ -39,12 +44,10 @@ impl KeyTables {
 }
 
 impl Oracle {
-    /// The walk of a window read the entries `before`, and reads those of `now` after a store.
-    pub(super) fn note_path(&mut self, witness: &dyn Witness, window: &Window, before: &[PhysAddr], now: &[PhysAddr]) {
-        let reads = |entries: &[PhysAddr], table| entries.iter().any(|at| Pfn::containing(*at) == table);
-        let tables = before.iter().map(|at| Pfn::containing(*at));
+    /// A walk of a window does not read the tables `lost` any more.
+    pub(super) fn note_unhooked(&mut self, witness: &dyn Witness, window: &Window, mut lost: BTreeSet<Pfn>) {
         // A table that is shared is left to the others.
-        let lost: Vec<Pfn> = tables.filter(|table| !reads(now, *table) && !self.shared.contains(*table)).collect();
+        lost.retain(|table| !self.shared.contains(*table));
         if !lost.is_empty() && self.is_held(witness, window) {
             lost.into_iter().for_each(|table| KeyTables::remember(&mut self.key_tables.unhooked, table));
         }
@@ -52,6 +55,9 @@ impl Oracle {
 
     /// An entry was stored: it may point to a table that was unhooked, or map a page that moved.
     pub(super) fn note_stored(&mut self, at: PhysAddr, raw: u64) {
+        if self.key_tables.is_empty() {
+            return;
+        }
         let frame = walk::frame_field(self.isa, Level::PTE, raw);
         if KeyTables::take(&mut self.key_tables.unhooked, frame) {
             self.tally.note(Antecedent::KeyTableMoved);

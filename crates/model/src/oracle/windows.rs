@@ -192,14 +192,17 @@ impl Windows {
         Some(window)
     }
 
-    /// Sets the entries that a walk of the addresses of a window reads; returns those of before.
-    pub(super) fn set_entries(&mut self, id: WindowId, entries: Vec<PhysAddr>) -> Vec<PhysAddr> {
-        let Some(open) = self.open.get_mut(&id) else { return Vec::new() };
-        if open.entries != entries {
-            open.entries.iter().for_each(|at| self.by_table.remove(Pfn::containing(*at), (*at, id)));
-            entries.iter().for_each(|at| self.by_table.add(Pfn::containing(*at), (*at, id)));
-        }
-        core::mem::replace(&mut open.entries, entries)
+    /// Sets the entries that a walk of the addresses of a window reads.
+    ///
+    /// Returns the tables that it read before and does not read any more.
+    pub(super) fn set_entries(&mut self, id: WindowId, entries: Vec<PhysAddr>) -> BTreeSet<Pfn> {
+        let Some(open) = self.open.get_mut(&id).filter(|open| open.entries != entries) else { return BTreeSet::new() };
+        open.entries.iter().for_each(|at| self.by_table.remove(Pfn::containing(*at), (*at, id)));
+        entries.iter().for_each(|at| self.by_table.add(Pfn::containing(*at), (*at, id)));
+        let tables = |entries: &[PhysAddr]| entries.iter().map(|at| Pfn::containing(*at)).collect::<BTreeSet<Pfn>>();
+        let lost = &tables(&open.entries) - &tables(&entries);
+        open.entries = entries;
+        lost
     }
 }
 

@@ -318,8 +318,8 @@ fn antecedents_text(tally: &Tally, isas: &[IsaKind], plan: &SurveyPlan) -> (Stri
 /// Lists how often each pair of mechanisms met.
 fn meetings_text(surveys: &[Survey], plan: &SurveyPlan) -> String {
     let mut text = "mechanisms that met, in all programs above\n".to_owned();
-    for meeting in MEETINGS {
-        let met: u64 = surveys.iter().map(|survey| survey.met(&meeting)).sum();
+    for (index, meeting) in MEETINGS.iter().enumerate() {
+        let met: u64 = surveys.iter().map(|survey| survey.met()[index]).sum();
         let missing = if meeting.needs_nodes && plan.nodes.nodes.len() < 2 { "  on two nodes only" } else { "" };
         let _ = writeln!(text, "  {:36}{met:>10}  {meeting}{missing}", meeting.pair);
     }

@@ -123,7 +123,7 @@ impl<'t, P: Platform> LazyBatch<'t, P> {
     /// Creates an empty batch, in which translations may linger if `lingers`.
     pub fn new(tlb: &'t Tlb<P>, lingers: bool) -> Self {
         if lingers && !tlb.may_have_lingered() {
-            tlb.has_lingered.store(true, Ordering::Relaxed);
+            plant!(LingeringNotNoted; (), tlb.has_lingered.store(true, Ordering::Relaxed));
         }
         Self {
             batch: Batch::new(tlb),
