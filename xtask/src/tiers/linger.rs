@@ -7,18 +7,14 @@
 //!
 //! Not guaranteed: equal figures in two runs of our kernel.
 
-use super::{LINUX, RUNS, figure, spread};
+use super::{Bench, LINUX, RUNS, figure, printed, spread};
 use crate::boot::cases::{MACHINES, Machine, Swap};
-use crate::cargo::Workspace;
 use crate::error::Error;
 use crate::kernel;
 use crate::linux::Linux;
-use crate::watch;
 use pagewright_types::IsaKind;
 use std::fmt::Write;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::path::PathBuf;
 
 /// The heading of the section, by which it is found in the page.
 pub(super) const HEADING: &str = "## Translations that linger\n";
@@ -32,8 +28,6 @@ const LOADS: [(&str, [&str; 6]); 2] = [
     ("The slow node has room for all pages", ["8192", "2000000", "1600", "all", "0", "0"]),
     ("Both nodes have room for less than all pages", ["8192", "2000000", "1600", "6400", "0", "0"]),
 ];
-/// The time that a boot may spend.
-const ALLOWED: Duration = Duration::from_secs(600);
 
 /// What is counted of a kernel.
 struct Counters {
@@ -89,13 +83,6 @@ allocations soon need the parked frames, and a settle flushes each CPU that owes
 `pagewright evaluate migrc` counts the remaining flushes by cause, on the simulated machine.
 ";
 
-/// The machine and the files of the boots.
-pub(super) struct Bench<'a> {
-    pub(super) workspace: &'a Workspace,
-    pub(super) pagewright: &'a Path,
-    pub(super) folder: &'a Path,
-}
-
 /// One row of a table.
 struct Row<'a> {
     machine: &'a Machine,
@@ -107,7 +94,7 @@ struct Row<'a> {
 }
 
 /// Boots each kernel and returns the section.
-pub(super) fn section(bench: &Bench<'_>) -> Result<String, Error> {
+pub(super) fn section(bench: &Bench) -> Result<String, Error> {
     let rows = rows(bench)?;
     let mut checksums = Vec::new();
     let mut section = format!("{HEADING}{OPENING}");
@@ -132,15 +119,14 @@ pub(super) fn section(bench: &Bench<'_>) -> Result<String, Error> {
     }
 }
 
-fn rows<'a>(bench: &Bench<'_>) -> Result<Vec<Row<'a>>, Error> {
-    let root = &bench.workspace.workspace_root;
+fn rows<'a>(bench: &Bench) -> Result<Vec<Row<'a>>, Error> {
     let mut rows = Vec::new();
     for machine in &MACHINES {
         let machine = Machine::installed(machine.isa)?;
-        let program = machine.compile(root, bench.folder, "linger.c")?;
+        let program = bench.compile(machine, "linger.c")?;
         if machine.isa == IsaKind::X86_64 {
-            let linux = Linux::fetch(bench.workspace, machine.isa, Some(LINUX.0), LINUX.1)?;
-            let init = machine.compile(root, bench.folder, "init.c")?;
+            let linux = Linux::fetch(&bench.workspace, machine.isa, Some(LINUX.0), LINUX.1)?;
+            let init = bench.compile(machine, "init.c")?;
             rows.push(Row {
                 machine,
                 kernel: linux.package.replace("linux-image-", "Linux "),
@@ -178,17 +164,10 @@ impl Counters {
 
 impl Row<'_> {
     /// Runs the program once; returns what it prints.
-    fn count(&self, bench: &Bench<'_>, arguments: &[&str]) -> Result<String, Error> {
-        let mut boot = Command::new(bench.pagewright);
-        boot.args(["boot", "--arch", self.machine.isa.name(), "--cpus", "4", "--count"]).args(NODES);
-        boot.args(&self.arguments).arg("--").arg(&self.program).args(arguments).args(self.counters.names());
-        let output = watch::output(boot.stdin(Stdio::null()), ALLOWED)?;
-        let printed = String::from_utf8_lossy(&output.stdout).replace('\r', "");
-        if !printed.contains("wrong loads: 0\n") {
-            eprintln!("{printed}{}", String::from_utf8_lossy(&output.stderr));
-            return Err(Error::Findings { check: "tiers linger: programs that failed", count: 1 });
-        }
-        Ok(printed)
+    fn count(&self, bench: &Bench, arguments: &[&str]) -> Result<String, Error> {
+        let mut boot = bench.boot(self.machine);
+        boot.args(["--cpus", "4", "--count"]).args(NODES).args(&self.arguments).arg("--").arg(&self.program);
+        printed(boot.args(arguments).args(self.counters.names()), "wrong loads: 0\n")
     }
 
     /// The line of the table.

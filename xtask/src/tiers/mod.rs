@@ -19,7 +19,7 @@ use crate::watch;
 use pagewright_types::IsaKind;
 use std::fmt::Write;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -64,26 +64,22 @@ beside one with free memory keeps its pages. Linux delays the next scan by the t
 
 /// Boots each kernel and writes the page.
 pub(crate) fn run() -> Result<(), Error> {
-    let workspace = Workspace::load()?;
+    let bench = Bench::new()?;
     let machine = Machine::installed(IsaKind::X86_64)?;
-    let folder = workspace.target_directory.join("programs");
-    fs::create_dir_all(&folder).map_err(Error::file(&folder))?;
-    let compile = |source| machine.compile(&workspace.workspace_root, &folder, source);
-    let (program, init) = (compile("cross_section.c")?, compile("init.c")?);
-    let linux = Linux::fetch(&workspace, machine.isa, Some(LINUX.0), LINUX.1)?;
+    let (program, init) = (bench.compile(machine, "cross_section.c")?, bench.compile(machine, "init.c")?);
+    let linux = Linux::fetch(&bench.workspace, machine.isa, Some(LINUX.0), LINUX.1)?;
     let ours = ["--kernel".to_owned(), kernel::build(machine.isa, &[])?.display().to_string()].to_vec();
     let kernels = [
         (linux.package.replace("linux-image-", "Linux "), linux.arguments(&init, Swap::Nothing, "")),
         ("Pagewright".to_owned(), ours),
     ];
-    let pagewright = pagewright(&workspace)?;
     let mut page = format!("{OPENING}\n| kernel | `numa_balancing` | share of the fast node |");
     SHOWN.iter().for_each(|(_, title)| page.push_str(&format!(" {title} |")));
     let _ = writeln!(page, "\n| --- | ---: | ---: |{}", " ---: |".repeat(SHOWN.len()));
     let mut tiers = String::new();
     for (name, kernel) in &kernels {
         for mode in ["0", "2"] {
-            let runs = (0..RUNS).map(|_| count(&pagewright, machine, kernel, &program, mode));
+            let runs = (0..RUNS).map(|_| count(&bench, machine, kernel, &program, mode));
             let runs = runs.collect::<Result<Vec<_>, _>>()?;
             let of = |name: &str| runs.iter().map(|run| figure(run, name)).collect::<Vec<_>>();
             let (fast, slow) = (of(SHOWN[0].0), of(SHOWN[1].0));
@@ -100,46 +96,70 @@ pub(crate) fn run() -> Result<(), Error> {
     }
     let _ =
         write!(page, "\nLinux's own tiers (`/sys/devices/virtual/memory_tiering`):\n\n```\n{tiers}```\n{CLOSING}\n");
-    page.push_str(&linger::section(&linger::Bench {
-        workspace: &workspace,
-        pagewright: &pagewright,
-        folder: &folder,
-    })?);
-    write(&workspace, &page)
+    page.push_str(&linger::section(&bench)?);
+    bench.write(&page)
 }
 
 /// Writes the page's section of translations that linger, and keeps what comes before it.
 pub(crate) fn run_lingering() -> Result<(), Error> {
-    let workspace = Workspace::load()?;
-    let folder = workspace.target_directory.join("programs");
-    fs::create_dir_all(&folder).map_err(Error::file(&folder))?;
-    let pagewright = pagewright(&workspace)?;
-    let path = workspace.workspace_root.join(PAGE);
+    let bench = Bench::new()?;
+    let path = bench.workspace.workspace_root.join(PAGE);
     let page = fs::read_to_string(&path).map_err(Error::file(&path))?;
     let kept = page.split(linger::HEADING).next().unwrap_or_default().trim_end();
-    let section = linger::section(&linger::Bench { workspace: &workspace, pagewright: &pagewright, folder: &folder })?;
-    write(&workspace, &format!("{kept}\n\n{section}"))
+    bench.write(&format!("{kept}\n\n{}", linger::section(&bench)?))
 }
 
-fn write(workspace: &Workspace, page: &str) -> Result<(), Error> {
-    let path = workspace.workspace_root.join(PAGE);
-    fs::write(&path, page).map_err(Error::file(&path))?;
-    println!("{}", workspace.shown(&path).display());
-    Ok(())
+/// What the boots of both programs need.
+struct Bench {
+    workspace: Workspace,
+    pagewright: PathBuf,
+    /// Where programs are compiled to.
+    folder: PathBuf,
 }
 
-/// Runs the program once; returns what it prints.
-fn count(pagewright: &Path, machine: &Machine, kernel: &[String], program: &Path, mode: &str) -> Result<String, Error> {
-    let mut boot = Command::new(pagewright);
-    boot.args(["boot", "--arch", machine.isa.name()]).args(NODES).args(kernel);
-    boot.arg("--").arg(program).args([mode, LOOK_UPS]);
+impl Bench {
+    fn new() -> Result<Self, Error> {
+        let workspace = Workspace::load()?;
+        let folder = workspace.target_directory.join("programs");
+        fs::create_dir_all(&folder).map_err(Error::file(&folder))?;
+        let pagewright = pagewright(&workspace)?;
+        Ok(Self { workspace, pagewright, folder })
+    }
+
+    fn compile(&self, machine: &Machine, source: &str) -> Result<PathBuf, Error> {
+        machine.compile(&self.workspace.workspace_root, &self.folder, source)
+    }
+
+    /// The command that boots a machine; the caller adds the machine, the kernel and the program.
+    fn boot(&self, machine: &Machine) -> Command {
+        let mut boot = Command::new(&self.pagewright);
+        boot.args(["boot", "--arch", machine.isa.name()]);
+        boot
+    }
+
+    fn write(&self, page: &str) -> Result<(), Error> {
+        let path = self.workspace.workspace_root.join(PAGE);
+        fs::write(&path, page).map_err(Error::file(&path))?;
+        println!("{}", self.workspace.shown(&path).display());
+        Ok(())
+    }
+}
+
+/// Boots, and returns what the program prints; `sign` is in it unless the program has failed.
+fn printed(boot: &mut Command, sign: &str) -> Result<String, Error> {
     let output = watch::output(boot.stdin(Stdio::null()), ALLOWED)?;
     let printed = String::from_utf8_lossy(&output.stdout).replace('\r', "");
-    if !printed.contains(SHOWN[0].0) {
+    if !printed.contains(sign) {
         eprintln!("{printed}{}", String::from_utf8_lossy(&output.stderr));
         return Err(Error::Findings { check: "tiers: programs that failed", count: 1 });
     }
     Ok(printed)
+}
+
+/// Runs the program once; returns what it prints.
+fn count(bench: &Bench, machine: &Machine, kernel: &[String], program: &Path, mode: &str) -> Result<String, Error> {
+    let mut boot = bench.boot(machine);
+    printed(boot.args(NODES).args(kernel).arg("--").arg(program).args([mode, LOOK_UPS]), SHOWN[0].0)
 }
 
 /// The number that the program prints after a name, 0 without one.

@@ -46,23 +46,13 @@ pub struct RemoteFlushes {
 }
 
 impl RemoteFlushes {
-    /// The counts so far, by the name of each counter.
-    pub fn of(count: impl Fn(&str) -> u64) -> Self {
+    /// The counts so far.
+    pub fn of(count: impl Fn(Counter) -> u64) -> Self {
         Self {
-            all: count(Counter::NrTlbRemoteFlush.name()),
-            batches: count(Counter::PwTlbBatchWaits.name()),
-            settles: count(Counter::PwTlbSettleWaits.name()),
-            stores: count(Counter::PwLingerStoreWaits.name()),
-        }
-    }
-
-    fn of_lab<I: Isa>(lab: &Lab<I>) -> Self {
-        let of = |counter| lab.mm().counter(counter);
-        Self {
-            all: of(Counter::NrTlbRemoteFlush),
-            batches: of(Counter::PwTlbBatchWaits),
-            settles: of(Counter::PwTlbSettleWaits),
-            stores: of(Counter::PwLingerStoreWaits),
+            all: count(Counter::NrTlbRemoteFlush),
+            batches: count(Counter::PwTlbBatchWaits),
+            settles: count(Counter::PwTlbSettleWaits),
+            stores: count(Counter::PwLingerStoreWaits),
         }
     }
 
@@ -125,10 +115,11 @@ impl<I: Isa> Engine<'_, I> {
     /// Runs the memory manager's part of a timer tick, and attributes its flushes to scans.
     pub(super) fn scan(&mut self, cpu: CpuId, space: &Space<Sim<I>>, ticks: u64) {
         let lab = self.lab;
-        let before = RemoteFlushes::of_lab(lab);
+        let so_far = || RemoteFlushes::of(|counter| lab.mm().counter(counter));
+        let before = so_far();
         lab.on(cpu, |mm| mm.numa_tick(space, ticks));
         let tiers = &mut self.tiers;
-        tiers.scans = tiers.scans.and(RemoteFlushes::of_lab(lab).since(before));
+        tiers.scans = tiers.scans.and(so_far().since(before));
         if tiers.at_turnover.is_none() && lab.mm().counter(Counter::PgPromoteSuccess) >= tiers.frames {
             tiers.at_turnover = Some(TurnoverCounts {
                 counters: NamedCounts(counters(lab).collect()),

@@ -12,6 +12,7 @@ mod claim;
 mod clear;
 mod cow_table;
 mod document;
+mod half_memory;
 mod lines;
 mod migrc;
 mod page;

@@ -1,24 +1,13 @@
-//! Replays captures in half of the peak memory that their programs had on Linux, with swap.
-//!
-//! Not guaranteed: the times. A capture has no page contents, so every page costs the same to swap
-//! out and in.
+//! Captures in half of their memory, each with `tlb_batch=never` and `tlb_batch=auto`.
 
+use super::super::half_memory::{NAMES, PERCENT, replay_capture};
 use super::super::{Context, EvaluateError, Run, Table, run_parallel};
 use super::grid::{KUNPENG, PHONE, X86};
-use crate::command::tour::CAPTURES;
-use pagewright_capture::replay::{NamedCounts, ReplayConfig, replay};
-use pagewright_capture::trace::{NativeCounts, TraceReader};
+use pagewright_capture::replay::NamedCounts;
 use pagewright_mm::MmSetting;
-use pagewright_sim::{MachineConfig, Profile};
-use pagewright_types::PAGE_SIZE;
 use std::collections::BTreeMap;
 
-/// The captures that run to their end in so little memory.
-const NAMES: [&str; 3] = ["python", "sqlite", "pigz"];
-/// Memory of the machine, in per cent of the program's peak on Linux.
-const PERCENT: u64 = 50;
 const CPUS: u16 = 8;
-const SLOTS: u32 = 1 << 16;
 
 /// Index of the report with `tlb_batch=never`.
 pub(super) const BEFORE: usize = 0;
@@ -100,20 +89,8 @@ pub(super) fn run(context: &Context<'_>) -> Result<HalfMemory, EvaluateError> {
 }
 
 fn replay_pair(name: &'static str, profile: &'static str) -> Result<CapturePair, EvaluateError> {
-    let failed = |error: &dyn std::fmt::Display| EvaluateError::Machine(format!("{name} on {profile}: {error}"));
-    let bytes = CAPTURES.iter().find(|(known, _)| *known == name).map_or(&[][..], |(_, bytes)| *bytes);
     let replay_with = |tlb_batch: u64| {
-        let mut reader = TraceReader::new(bytes, format!("{name}.pwt")).map_err(|error| failed(&error))?;
-        let footprint = reader.header().native.as_ref().map_or(0, NativeCounts::footprint);
-        let profile = Profile::named(profile).map_err(|error| failed(&error))?;
-        let isa = profile.isa();
-        let mut machine = MachineConfig::new(profile);
-        machine.cpus = CPUS;
-        machine.nodes[0].bytes = (footprint * PERCENT / 100).next_multiple_of(PAGE_SIZE);
-        let mut config = ReplayConfig::new(machine);
-        config.swap_slots = SLOTS;
-        config.settings.push((MmSetting::TlbBatch, tlb_batch));
-        let report = replay(isa, &mut reader, &config).map_err(|error| failed(&error))?;
+        let report = replay_capture(name, profile, CPUS, [(MmSetting::TlbBatch, tlb_batch)])?;
         Ok::<_, EvaluateError>(CaptureCosts { counters: report.counters, elapsed_ns: report.modelled.elapsed_ns })
     };
     Ok(CapturePair { name, profile, reports: [replay_with(0)?, replay_with(1)?] })

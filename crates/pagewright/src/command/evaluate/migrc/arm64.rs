@@ -118,7 +118,7 @@ pub(super) fn claim(inputs: &InputRuns) -> Option<Claim> {
     let total = [batched, run].map(|run| format!("{} waits for {} pages", run.count("pw_flush_waits"), pages(run)));
     let settles = run.count("pw_tlb_settle_waits");
     let reason = format!("{} → {}, {settles} of them settle parked frames", total[0], total[1]);
-    let exact = Stats { median: after, p10: after, p90: after, samples: 1 };
+    let exact = Stats::of(vec![after]);
     let what = format!("Waits per {page}, {}, {}", column.name(), inputs.input);
     let promise = "no more than batched; invalidations are not saved";
     let kind = FigureKind::Counted;

@@ -28,11 +28,6 @@ pub(super) fn claims(results: &MigrcResults) -> Vec<Claim> {
     claims
 }
 
-/// A count without a spread.
-fn exact(figure: f64) -> Stats {
-    Stats { median: figure, p10: figure, p90: figure, samples: 1 }
-}
-
 /// The causes of the flushes per migrated page, the most first.
 fn causes(run: &ColumnRun, part: RunPart) -> Vec<(FlushPart, f64)> {
     let figure = |cause: FlushPart| (cause, part.per_page(run, cause.flushes(run, part)));
@@ -53,7 +48,7 @@ fn remote_flushes(inputs: &InputRuns, column: FlushColumn) -> Option<Claim> {
     let causes = causes(run, RunPart::Later);
     let parts: Vec<String> = causes.iter().map(|(cause, of)| format!("{} {}", cause.name(), each(*of))).collect();
     let shown = format!("{} → {}: {}", each(before), each(ours), parts.join(", "));
-    let verdict = Verdict::at_most(&exact(ours), limit);
+    let verdict = Verdict::at_most(&Stats::of(vec![ours]), limit);
     let row = Claim::published(what, &published, SERIES, shown, FigureKind::Counted, verdict);
     let reason = match causes.first() {
         _ if run.tiers.at_turnover.is_none() => "the fast node has not turned over".to_owned(),
@@ -93,7 +88,7 @@ fn fewer(inputs: &InputRuns, count: &PublishedCount) -> Option<Claim> {
     let factor = before / migration;
     let ours = format!("{} → {}, {factor:.2} ×{unmap}", each(before), each(migration));
     let what = format!("{} per migrated page, fewer by, {}", count.name, inputs.input);
-    let verdict = Verdict::ratio(&exact(factor), count.factor());
+    let verdict = Verdict::ratio(&Stats::of(vec![factor]), count.factor());
     Some(Claim::published(what, &published, SERIES, ours, FigureKind::Counted, verdict).resting_on(PROGRAM))
 }
 
@@ -122,7 +117,7 @@ fn capture(inputs: &InputRuns) -> Option<Claim> {
     let (before, after) = (per_page(batched), per_page(unmap));
     let ours = format!("{} → {}, {} pages linger", each(before), each(after), unmap.count("pw_linger_pages"));
     let what = format!("Remote flushes per page reclaimed, unmap, {}", inputs.input);
-    let verdict = Verdict::at_most(&exact(after), before);
+    let verdict = Verdict::at_most(&Stats::of(vec![after]), before);
     Some(
         Claim::promised(what, "no more than batched", ours, FigureKind::Counted, verdict)
             .resting_on("reclaimed pages differ between the columns, because time decides when reclaim runs"),

@@ -8,15 +8,14 @@
 //!
 //! Not guaranteed: that columns move the same pages. Time decides when scans and reclaim run.
 
+use super::super::half_memory::{NAMES, PERCENT, replay_capture};
 use super::super::{Context, EvaluateError, Scale, run_parallel};
 use super::column::{ColumnRun, FlushColumn, InputRuns};
-use crate::command::tour::CAPTURES;
 use pagewright_capture::replay::{ReplayConfig, replay};
-use pagewright_capture::trace::{NativeCounts, TraceReader};
 use pagewright_capture::workload;
 use pagewright_mm::MmSetting;
 use pagewright_sim::{MachineConfig, NodeConfig, Profile};
-use pagewright_types::{CpuMask, PAGE_SIZE};
+use pagewright_types::CpuMask;
 use std::fmt::Display;
 
 /// The profile of the machines with x86-64.
@@ -37,11 +36,6 @@ const STORES: [u64; 2] = [2, 16];
 /// Rounds of look-ups, and fewer of them in the tour, in the variants and under the oracle.
 const ROUNDS: u64 = 10_000;
 const FEW_ROUNDS: u64 = 1500;
-/// The captures that run to their end in so little memory.
-const NAMES: [&str; 3] = ["python", "sqlite", "pigz"];
-/// Memory for a capture, in per cent of the program's peak on Linux.
-const PERCENT: u64 = 50;
-const SLOTS: u32 = 1 << 16;
 
 fn failed(input: &str) -> impl Fn(&dyn Display) -> EvaluateError + '_ {
     move |error| EvaluateError::Machine(format!("{input}: {error}"))
@@ -223,23 +217,10 @@ pub(super) fn captures(
     let capture = |name: &&'static str| {
         let arm64 = if profile == ARM64 { " on arm64" } else { "" };
         let input = format!("{name}{arm64} in {PERCENT} %");
-        let columns = each_column(context, &input, columns, |column| capture(name, profile, column))?;
+        let columns = each_column(context, &input, columns, |column| {
+            replay_capture(name, profile, CPUS, column.settings()).map(ColumnRun::of)
+        })?;
         Ok(InputRuns { input, columns })
     };
     names.iter().map(capture).collect()
-}
-
-fn capture(name: &'static str, profile: &str, column: FlushColumn) -> Result<ColumnRun, EvaluateError> {
-    let bytes = CAPTURES.iter().find(|(known, _)| *known == name).map_or(&[][..], |(_, bytes)| *bytes);
-    let mut reader = TraceReader::new(bytes, format!("{name}.pwt")).map_err(|error| failed(name)(&error))?;
-    let footprint = reader.header().native.as_ref().map_or(0, NativeCounts::footprint);
-    let profile = Profile::named(profile).map_err(|error| failed(name)(&error))?;
-    let isa = profile.isa();
-    let mut machine = MachineConfig::new(profile);
-    machine.cpus = CPUS;
-    machine.nodes[0].bytes = (footprint * PERCENT / 100).next_multiple_of(PAGE_SIZE);
-    let mut config = ReplayConfig::new(machine);
-    config.swap_slots = SLOTS;
-    config.settings.extend(column.settings());
-    replay(isa, &mut reader, &config).map(ColumnRun::of).map_err(|error| failed(name)(&error))
 }

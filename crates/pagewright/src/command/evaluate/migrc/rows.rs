@@ -51,7 +51,7 @@ impl FlushPart {
     /// The flushes of this cause, after the turnover of the fast node or in the whole run.
     pub(super) fn flushes(self, run: &ColumnRun, part: RunPart) -> u64 {
         let scans = part.scans(run);
-        let others = RemoteFlushes::of(|name| part.count(run, name)).since(scans);
+        let others = RemoteFlushes::of(|counter| part.count(run, counter.name())).since(scans);
         match self {
             Self::Scans => scans.all,
             Self::Batches => others.batches,

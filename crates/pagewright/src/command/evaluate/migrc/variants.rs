@@ -12,10 +12,6 @@ use super::rows::{RunPart, each, gap};
 /// The most that lingering may add to the flushes of pages that are written.
 const MOST_MORE: f64 = 1.02;
 
-fn exact(figure: f64) -> Stats {
-    Stats { median: figure, p10: figure, p90: figure, samples: 1 }
-}
-
 /// The part after the turnover, if there is one.
 fn later_or_whole(run: &ColumnRun) -> RunPart {
     if run.tiers.at_turnover.is_some() { RunPart::Later } else { RunPart::Whole }
@@ -36,7 +32,7 @@ pub(super) fn stores(inputs: &InputRuns) -> Option<Claim> {
         shown.push(format!("{} → {} {name} ({:+.1} %)", each(before), each(after), (excess - 1.0) * 100.0));
     }
     let what = format!("Remote flushes per migrated page of written pages, {}", inputs.input);
-    let verdict = Verdict::at_most(&exact(worst), MOST_MORE);
+    let verdict = Verdict::at_most(&Stats::of(vec![worst]), MOST_MORE);
     let (settles, lingering) = (run.count("pw_linger_settled_for_store"), run.count("pw_linger_pages"));
     let row = Claim::promised(what, "at most 2 % more than batched", shown.join(", "), FigureKind::Counted, verdict);
     let reason = format!("{lingering} pages linger, {settles} settles before stores");
@@ -89,7 +85,7 @@ pub(super) fn gap_claim(inputs: &InputRuns) -> Option<Claim> {
     let shown =
         format!("{}: {} settles, {} pages", each(ours), settles(run, part), part.count(run, "pgmigrate_success"));
     let promise = format!("at most 1/(2G) = {}", each(limit(run)));
-    let verdict = Verdict::at_most(&exact(ours), limit(run));
+    let verdict = Verdict::at_most(&Stats::of(vec![ours]), limit(run));
     let row = Claim::promised(what, &promise, shown, FigureKind::Counted, verdict);
     Some(row.resting_on("half of the migrated pages are promotions, which owe nothing; other flushes pay, too"))
 }
