@@ -33,6 +33,13 @@ impl FrameCounts {
         self.0.load(Ordering::Acquire) as u32
     }
 
+    /// References and mappings, of one moment.
+    #[inline]
+    pub(crate) fn both(&self) -> (u32, u32) {
+        let both = self.0.load(Ordering::Acquire);
+        (both as u32, (both >> 32) as u32)
+    }
+
     #[inline]
     pub(crate) fn mappings(&self) -> u32 {
         (self.0.load(Ordering::Acquire) >> 32) as u32

@@ -76,6 +76,7 @@ mod buddy;
 mod chain;
 pub mod clear;
 mod counts;
+mod deposit;
 mod folio;
 mod folio_debt;
 mod folio_flags;

@@ -41,6 +41,8 @@ pub(crate) const ENTIRELY_MAPPED: u32 = 0x80_0000;
 pub struct MapcountChange {
     /// The number of base pages that became mapped or became unmapped: the change of `nr_mapped`.
     pub pages: u32,
+    /// The pages of a folio that became mapped whole, or is not any more.
+    pub entire: u32,
     /// The number of entries that map the folio or a page of it after the call.
     pub mapcount: u32,
 }
@@ -98,13 +100,13 @@ impl Folio<'_> {
         let mapcount = before + 1;
         if !self.is_large() {
             debug_assert_eq!(index, 0, "the small folio at {} has no page {index}", self.head);
-            return MapcountChange { pages: u32::from(before == 0), mapcount };
+            return MapcountChange { pages: u32::from(before == 0), entire: 0, mapcount };
         }
         let page = self.page(index);
         let first = self.add_own(page) == 0;
         let record = self.record();
         let others = if first { record.nr_pages_mapped.fetch_add(1, Ordering::AcqRel) } else { ENTIRELY_MAPPED };
-        MapcountChange { pages: u32::from(first && others < ENTIRELY_MAPPED), mapcount }
+        MapcountChange { pages: u32::from(first && others < ENTIRELY_MAPPED), entire: 0, mapcount }
     }
 
     /// Uncounts an entry that mapped page `index` of the folio.
@@ -119,14 +121,14 @@ impl Folio<'_> {
         debug_assert!(before > 0, "INV-FRAME-MAP: frame {page} is unmapped more often than mapped");
         let mapcount = before - 1;
         if !self.is_large() {
-            return MapcountChange { pages: u32::from(mapcount == 0), mapcount };
+            return MapcountChange { pages: u32::from(mapcount == 0), entire: 0, mapcount };
         }
         let before = self.sub_own(page);
         debug_assert!(before > 0, "INV-FRAME-MAP: frame {page} is unmapped more often than mapped");
         let last = before == 1;
         let record = self.record();
         let others = if last { record.nr_pages_mapped.fetch_sub(1, Ordering::AcqRel) } else { ENTIRELY_MAPPED };
-        MapcountChange { pages: u32::from(last && others < ENTIRELY_MAPPED), mapcount }
+        MapcountChange { pages: u32::from(last && others < ENTIRELY_MAPPED), entire: 0, mapcount }
     }
 
     /// Counts an entry that maps the frame `page` of a large folio by itself.
@@ -188,12 +190,13 @@ impl Folio<'_> {
         debug_assert!(self.is_large(), "INV-FRAME-MAP: the small folio at {} is mapped whole", self.head);
         let record = self.record();
         let first = record.entire_or_shares.fetch_add(1, Ordering::AcqRel) == 0;
-        let pages = if first {
-            pages_without_entry(self.pages(), record.nr_pages_mapped.fetch_add(ENTIRELY_MAPPED, Ordering::AcqRel))
+        let (pages, entire) = if first {
+            let others = record.nr_pages_mapped.fetch_add(ENTIRELY_MAPPED, Ordering::AcqRel);
+            (pages_without_entry(self.pages(), others), self.pages())
         } else {
-            0
+            (0, 0)
         };
-        MapcountChange { pages, mapcount: before + 1 }
+        MapcountChange { pages, entire, mapcount: before + 1 }
     }
 
     /// Counts an entry for each page in place of one that mapped the whole folio.
@@ -204,26 +207,27 @@ impl Folio<'_> {
     ///
     /// # Panics
     /// In debug builds when no entry maps the whole folio.
-    pub fn split_entire(self) {
+    pub fn split_entire(self) -> MapcountChange {
         self.assert_alive();
         let record = self.record();
         record.counts.add_refs_and_mappings(self.pages() - 1);
         let pages = (0..self.pages()).map(|index| self.head.add(index));
         let newly = pages.filter(|page| self.add_own(*page) == 0).count();
         record.nr_pages_mapped.fetch_add(newly as u32, Ordering::AcqRel);
-        self.drop_entire();
+        self.drop_entire(self.mapcount())
     }
 
-    /// Uncounts a whole mapping; after the last, returns the pages without an entry of their own.
-    fn drop_entire(self) -> u32 {
+    /// Uncounts a whole mapping, of `mapcount` entries that are left.
+    fn drop_entire(self, mapcount: u32) -> MapcountChange {
         let record = self.record();
         let before = record.entire_or_shares.fetch_sub(1, Ordering::AcqRel);
         debug_assert!(before > 0, "INV-FRAME-MAP: the folio at {} is unmapped more often than mapped", self.head);
         if before != 1 {
-            return 0;
+            return MapcountChange { pages: 0, entire: 0, mapcount };
         }
         let mapped = record.nr_pages_mapped.fetch_sub(ENTIRELY_MAPPED, Ordering::AcqRel);
-        pages_without_entry(self.pages(), mapped - ENTIRELY_MAPPED)
+        let pages = pages_without_entry(self.pages(), mapped - ENTIRELY_MAPPED);
+        MapcountChange { pages, entire: self.pages(), mapcount }
     }
 
     /// Uncounts an entry that mapped the whole folio.
@@ -233,13 +237,22 @@ impl Folio<'_> {
     pub fn unmap_entire(self) -> MapcountChange {
         self.assert_alive();
         let mapcount = self.record().counts.sub_mapping() - 1;
-        MapcountChange { pages: self.drop_entire(), mapcount }
+        self.drop_entire(mapcount)
     }
 
     /// The number of entries that map the folio or one of its pages.
     #[inline]
     pub fn mapcount(self) -> u32 {
         self.record().counts.mappings()
+    }
+
+    /// The references, and the number of entries that map the folio or one of its pages.
+    ///
+    /// Both are of one moment. Each entry holds one of the references, and so does each that was
+    /// cleared and is not flushed yet.
+    #[inline]
+    pub fn refs_and_mapcount(self) -> (u32, u32) {
+        self.record().counts.both()
     }
 
     /// Whether any entry maps the folio or one of its pages.

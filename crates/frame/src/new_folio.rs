@@ -50,6 +50,15 @@ impl NewFolio {
     }
 }
 
+/// What maps a folio from the beginning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum FirstMapping {
+    /// One entry, the whole folio.
+    Whole,
+    /// An entry for each page.
+    EachPage,
+}
+
 impl<P: Platform> Frames<P> {
     /// Makes a folio that one entry maps whole, and puts it at the front of its LRU list.
     ///
@@ -60,6 +69,22 @@ impl<P: Platform> Frames<P> {
     /// In debug builds when the frames are not an allocated block, or are still mapped.
     #[inline]
     pub fn new_mapped_folio(&self, new: NewFolio) -> FolioRef {
+        self.new_mapped(new, FirstMapping::Whole)
+    }
+
+    /// As [`new_mapped_folio`](Self::new_mapped_folio), a folio whose pages have an entry each.
+    ///
+    /// The folio has as many references and mappings as pages; that of the first page is returned,
+    /// and the others exist only in their entries. A page of its own is mapped whole.
+    ///
+    /// # Panics
+    /// As `new_mapped_folio`.
+    pub fn new_folio_mapped_by_page(&self, new: NewFolio) -> FolioRef {
+        self.new_mapped(new, FirstMapping::EachPage)
+    }
+
+    #[inline(always)]
+    fn new_mapped(&self, new: NewFolio, mapping: FirstMapping) -> FolioRef {
         let NewFolio { block, owner, index, flags } = new;
         let head = block.into_raw();
         let record = self.memmap.allocated(head);
@@ -78,11 +103,22 @@ impl<P: Platform> Frames<P> {
             record.counts.set(1, 1);
         } else {
             self.memmap.name_tails(head, order, kind);
-            record.entire_or_shares.store(1, Ordering::Relaxed);
-            record.nr_pages_mapped.store(ENTIRELY_MAPPED, Ordering::Relaxed);
+            let entries = match mapping {
+                FirstMapping::Whole => {
+                    record.entire_or_shares.store(1, Ordering::Relaxed);
+                    record.nr_pages_mapped.store(ENTIRELY_MAPPED, Ordering::Relaxed);
+                    1
+                }
+                FirstMapping::EachPage => {
+                    record.first_page_or_mlocks.store(1, Ordering::Relaxed);
+                    record.nr_pages_mapped.store(order.frames(), Ordering::Relaxed);
+                    (1..order.frames()).for_each(|index| self.memmap.at(head.add(index)).counts.set(0, 1));
+                    order.frames()
+                }
+            };
             record.set_kind(kind.to(FrameState::Folio));
             self.lru_add_new_large(folio, flags);
-            record.counts.set(1, 1);
+            record.counts.set(entries, entries);
         }
         FolioRef::new(head)
     }

@@ -29,7 +29,9 @@
 //!   is still on its LRU list.
 //!
 //! - `shares*`: the number of sharers, and the sticky marks above it.
-//! - `edits*`: what edits for all sharers have changed in `counts`, four of 16 bits.
+//! - `edits*`: of a last-level table, what edits for all sharers have changed in `counts`, four of
+//!   16 bits. Of any other, the first of its deposited tables and their number; each of these has
+//!   the next in `next` (`deposit.rs`).
 //! - `counts`: the entries of the table by what they hold ([`EntryCounts`](crate::EntryCounts)),
 //!   two of 16 bits in each word.
 //! - `pend*` and `key*`: of flushes that outlive the lock of the table. `debt` is the key of
@@ -40,8 +42,7 @@
 //!
 //! `refs` and `mapcount` share one word ([`FrameCounts`]). `refs` counts a pin of a small folio
 //! 1024 times. `debt` of a block in use is what its frames will owe when they are freed, in
-//! addition to the debt that the last user names then. The deferred and deposit links have no user
-//! in this crate; they are reserved so that a large folio or a shared table needs no second record.
+//! addition to the debt that the last user names then. The deferred link has no user yet.
 //!
 //! ```text
 //!            carve, coalesce                 alloc                    new_folio

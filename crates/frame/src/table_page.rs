@@ -37,6 +37,10 @@ bitflags::bitflags! {
     /// has one owner again. The marks are above the share count in its word.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
     pub struct TableMarks: u32 {
+        /// An entry above the last level, in this table or below it, may be a leaf or soft.
+        ///
+        /// Such a table is not shared (INV-HUGE-OWN).
+        const HOLDS_HUGE = 1 << 28;
         /// The table was made for every space that reaches its place.
         ///
         /// None of them has counted it among its own tables.
@@ -144,6 +148,7 @@ impl<P: Platform> Frames<P> {
         debug_assert_eq!(table.migrating(), 0, "INV-MIGRATE-COUNT: {table:?} is retired with migration entries");
         debug_assert!(table.shares() <= 1, "INV-FRAME-TABLE: {table:?} is retired while shared");
         debug_assert!(!table.is_locked(), "INV-FRAME-TABLE: {table:?} is retired while locked");
+        debug_assert_eq!(table.deposits(), 0, "INV-HUGE-DEPOSIT: {table:?} is retired with deposits");
         table.record.counts.set_mappings_locked(0);
         table.record.set_debt(DebtKey::NONE);
         let zone = table.record.kind().zone();
@@ -153,6 +158,17 @@ impl<P: Platform> Frames<P> {
 }
 
 impl<'a, L: Backend> TablePage<'a, L> {
+    #[inline]
+    pub(crate) fn record(&self) -> &'a FrameRecord {
+        self.record
+    }
+
+    /// The frame of the table.
+    #[inline]
+    pub(crate) fn pfn(&self) -> Pfn {
+        self.pfn
+    }
+
     /// The level of the table.
     #[inline]
     pub fn level(&self) -> Level {
@@ -316,8 +332,12 @@ impl<'a, L: Backend> TablePage<'a, L> {
 
     /// How the counts have changed by edits for all spaces that share the table.
     ///
-    /// No such space has added them to its own resident set. They are 0 in a table of one space.
+    /// No such space has added them to its own resident set. They are 0 in a table of one space,
+    /// and in one above the last level, whose entries are not edited for all.
     pub fn shared_edits(&self) -> EntryCounts<i16> {
+        if self.level() > Level::PTE {
+            return EntryCounts::default();
+        }
         let (low, high) = (self.record.prev.load(Ordering::Relaxed), self.record.next.load(Ordering::Relaxed));
         [low as i16, (low >> 16) as i16, high as i16, (high >> 16) as i16]
     }
@@ -325,7 +345,13 @@ impl<'a, L: Backend> TablePage<'a, L> {
     /// Sets what [`shared_edits`](Self::shared_edits) returns.
     ///
     /// The caller holds the lock.
+    ///
+    /// # Panics
+    /// In debug builds when a table above the last level gets any.
     pub fn set_shared_edits(&self, edits: EntryCounts<i16>) {
+        if self.level() > Level::PTE {
+            return debug_assert_eq!(edits, EntryCounts::default(), "INV-HUGE-OWN: {self:?} is edited for all");
+        }
         let word = |at: usize| u32::from(edits[at] as u16) | u32::from(edits[at + 1] as u16) << 16;
         self.record.prev.store(word(0), Ordering::Relaxed);
         self.record.next.store(word(2), Ordering::Relaxed);

@@ -29,9 +29,9 @@ fn a_record_holds_level_lock_shares_marks_and_origin_of_a_table() {
         assert_eq!((table.unshare(), table.unshare()), (2, 1));
         table.set_origin(SpaceId::new(u64::MAX));
         assert_eq!(table.origin(), SpaceId::new(u64::MAX));
-        table.mark(TableMarks::MADE_FOR_ALL | TableMarks::GUP_WENT_THROUGH);
+        table.mark(TableMarks::all());
         assert_eq!(table.marks(), TableMarks::all());
-        table.unmark(TableMarks::MADE_FOR_ALL | TableMarks::MAY_PIN);
+        table.unmark(TableMarks::all() - TableMarks::GUP_WENT_THROUGH);
         assert_eq!(table.marks(), TableMarks::GUP_WENT_THROUGH);
         assert_eq!((table.level(), table.live()), (level, 0));
         frames.free(support::retire(&frames, pfn));

@@ -138,6 +138,14 @@ fn expected(plant: PlantedBug) -> (Vec<Search>, &'static [Rule]) {
         | Bug::OldPointerWritable
         | Bug::SharedLeafRevisited
         | Bug::SplitLeavesGap
+        | Bug::PieceTakenForWhole
+        | Bug::PieceReusedByMapcount
+        | Bug::DepositKept
+        | Bug::DepositLeftBehind
+        | Bug::HugeUnmarked
+        | Bug::HugeMovedUnmarked
+        | Bug::HugeShared
+        | Bug::HugeOverTable
         | Bug::PendingTakenForLive
         | Bug::BreakJudgesPins
         | Bug::ZapForAllIgnoresPending
@@ -160,7 +168,6 @@ fn expected(plant: PlantedBug) -> (Vec<Search>, &'static [Rule]) {
         | Bug::PathChangeNotCounted
         | Bug::BreakNotCounted
         | Bug::LeaveNotCounted
-        | Bug::FailedBreakCounted
         | Bug::EndedSpaceSummed
         | Bug::ForkSharesPinned
         | Bug::PinMovedUnmarked

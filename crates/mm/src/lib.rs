@@ -56,6 +56,7 @@
 //!   rmap/     the reverse map: the fork tree, and the entries that map a page
 //!   file/     files and shared memory: page caches over a trait
 //!   tier/     slower memory: demotion
+//!   thp/      transparent huge pages: which sizes a mapping gets
 //!   swap/     swap devices, compressed memory among them, and the swap cache
 //!   reclaim/  chooses pages to evict, and evicts them
 //!   oom       the process that ends when nothing can be evicted
@@ -102,6 +103,7 @@ mod settings;
 mod snapshot;
 pub mod space;
 pub mod swap;
+mod thp;
 mod tier;
 pub mod user;
 pub mod view;
@@ -113,3 +115,4 @@ pub use settings::{MmSetting, MmSettingError, MmSettings};
 pub use space::{
     Advice, LockAllFlags, LockFlags, MapFlags, MapRequest, Protection, RemapFlags, RemapRequest, Space, Vma,
 };
+pub use thp::ThpDisabled;

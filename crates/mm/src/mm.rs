@@ -16,7 +16,7 @@ use pagewright_sync::{Arc, Backend, Platform, RankSet, try_boxed};
 use pagewright_table::LeafView;
 use pagewright_tlb::Tlb;
 use pagewright_tlb::frames::{
-    ClearExtent, Folio, FolioFlags, FrameAllocator, Frames, FramesError, MemoryLayout, NoFrames,
+    ClearExtent, Folio, FolioCell, FolioFlags, FrameAllocator, Frames, FramesError, MemoryLayout, NoFrames,
 };
 use pagewright_types::{Counter, LruList, NodeId, NodeMask, Order, PAGE_SIZE, Pfn};
 use thiserror::Error;
@@ -41,6 +41,8 @@ pub struct Mm<P: Platform> {
     ///
     /// Special leaves map it for reads of untouched anonymous memory.
     pub(crate) zero_page: Pfn,
+    /// The huge page of zeroes, once a load has mapped it.
+    pub(crate) huge_zero: FolioCell,
 }
 
 /// Why the memory manager of a machine could not be set up.
@@ -91,6 +93,7 @@ impl<P: Platform> Mm<P> {
             promotions,
             clock_ms: AtomicU64::new(0),
             zero_page,
+            huge_zero: FolioCell::new(),
         })
     }
 
@@ -114,7 +117,12 @@ impl<P: Platform> Mm<P> {
             Gauge::InactiveFile => self.listed(LruList::InactiveFile),
             Gauge::ActiveFile => self.listed(LruList::ActiveFile),
             Gauge::Unevictable => self.listed(LruList::Unevictable),
-            Gauge::AnonPages | Gauge::Mapped | Gauge::FilePages | Gauge::Shmem | Gauge::PageTablePages => {
+            Gauge::AnonPages
+            | Gauge::Mapped
+            | Gauge::FilePages
+            | Gauge::Shmem
+            | Gauge::PageTablePages
+            | Gauge::AnonThps => {
                 // The CPUs are read one after the other: pages may move behind the reader.
                 self.frames().gauges().sum(gauge).max(0) as u64
             }

@@ -3,6 +3,7 @@
 //! One table declares them. The enum, the command-line options and their help follow from it, and a
 //! test compares `docs/settings.md` with it.
 
+use crate::thp::ThpSizes;
 use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering};
 use pagewright_tlb::frames::ClearPolicy;
@@ -198,6 +199,39 @@ settings! {
     Swappiness = "vm.swappiness", "/proc/sys/vm/swappiness", 60,
         SettingValues::Number { min: 0, max: 200 },
         "How much reclaim prefers swapping to dropping file pages: 100 treats both alike, 0 swaps only when nothing else is left.";
+    ThpDefrag = "transparent_hugepage.defrag", "/sys/kernel/mm/transparent_hugepage/defrag", 3,
+        SettingValues::Word(&["always", "defer", "defer+madvise", "madvise", "never"]),
+        "Where a fault reclaims memory for a huge page: always: everywhere; madvise, defer+madvise: in mappings with MADV_HUGEPAGE; elsewhere, and with defer and never, it takes smaller pages.";
+    ThpEnabled = "transparent_hugepage.enabled", "/sys/kernel/mm/transparent_hugepage/enabled", 1,
+        SettingValues::Word(&["always", "madvise", "never"]),
+        "Where anonymous memory gets the sizes of huge pages that inherit this: everywhere, in mappings with MADV_HUGEPAGE, or nowhere.";
+    ThpEnabled16k = "transparent_hugepage.hugepages-16kB", "/sys/kernel/mm/transparent_hugepage/hugepages-16kB/enabled", 3,
+        SettingValues::Word(&["always", "inherit", "madvise", "never"]),
+        "Where anonymous memory gets pages of 16 KiB; inherit: where transparent_hugepage.enabled says.";
+    ThpEnabled32k = "transparent_hugepage.hugepages-32kB", "/sys/kernel/mm/transparent_hugepage/hugepages-32kB/enabled", 3,
+        SettingValues::Word(&["always", "inherit", "madvise", "never"]),
+        "Where anonymous memory gets pages of 32 KiB; inherit: where transparent_hugepage.enabled says.";
+    ThpEnabled64k = "transparent_hugepage.hugepages-64kB", "/sys/kernel/mm/transparent_hugepage/hugepages-64kB/enabled", 3,
+        SettingValues::Word(&["always", "inherit", "madvise", "never"]),
+        "Where anonymous memory gets pages of 64 KiB; inherit: where transparent_hugepage.enabled says.";
+    ThpEnabled128k = "transparent_hugepage.hugepages-128kB", "/sys/kernel/mm/transparent_hugepage/hugepages-128kB/enabled", 3,
+        SettingValues::Word(&["always", "inherit", "madvise", "never"]),
+        "Where anonymous memory gets pages of 128 KiB; inherit: where transparent_hugepage.enabled says.";
+    ThpEnabled256k = "transparent_hugepage.hugepages-256kB", "/sys/kernel/mm/transparent_hugepage/hugepages-256kB/enabled", 3,
+        SettingValues::Word(&["always", "inherit", "madvise", "never"]),
+        "Where anonymous memory gets pages of 256 KiB; inherit: where transparent_hugepage.enabled says.";
+    ThpEnabled512k = "transparent_hugepage.hugepages-512kB", "/sys/kernel/mm/transparent_hugepage/hugepages-512kB/enabled", 3,
+        SettingValues::Word(&["always", "inherit", "madvise", "never"]),
+        "Where anonymous memory gets pages of 512 KiB; inherit: where transparent_hugepage.enabled says.";
+    ThpEnabled1024k = "transparent_hugepage.hugepages-1024kB", "/sys/kernel/mm/transparent_hugepage/hugepages-1024kB/enabled", 3,
+        SettingValues::Word(&["always", "inherit", "madvise", "never"]),
+        "Where anonymous memory gets pages of 1024 KiB; inherit: where transparent_hugepage.enabled says.";
+    ThpEnabled2048k = "transparent_hugepage.hugepages-2048kB", "/sys/kernel/mm/transparent_hugepage/hugepages-2048kB/enabled", 1,
+        SettingValues::Word(&["always", "inherit", "madvise", "never"]),
+        "Where anonymous memory gets pages of 2048 KiB; inherit: where transparent_hugepage.enabled says.";
+    ThpUseZeroPage = "transparent_hugepage.use_zero_page", "/sys/kernel/mm/transparent_hugepage/use_zero_page", 1,
+        SettingValues::Number { min: 0, max: 1 },
+        "1: a load of memory that gets huge pages of 2 MiB, and was not stored to, maps a shared huge page of zeroes.";
     TlbBatch = "tlb_batch", "nowhere: Linux decides in arch_tlbbatch_should_defer", 1,
         SettingValues::Word(&["never", "auto", "always"]),
         "Whether reclaim and writeback defer the flushes of many pages and wait once; auto: where a flush waits for other CPUs.";
@@ -227,11 +261,18 @@ pub struct MmSettingError {
 
 /// The values of all settings.
 #[derive(Debug)]
-pub struct MmSettings([AtomicU64; MmSetting::ALL.len()]);
+pub struct MmSettings {
+    values: [AtomicU64; MmSetting::ALL.len()],
+    /// What those of huge pages say together, for faults.
+    thp: ThpSizes,
+}
 
 impl Default for MmSettings {
     fn default() -> Self {
-        Self(core::array::from_fn(|index| AtomicU64::new(MmSetting::ALL[index].default())))
+        let values = core::array::from_fn(|index| AtomicU64::new(MmSetting::ALL[index].default()));
+        let settings = Self { values, thp: ThpSizes::default() };
+        settings.thp.update(|setting| settings.get(setting));
+        settings
     }
 }
 
@@ -239,7 +280,7 @@ impl MmSettings {
     /// Returns the value of a setting.
     #[inline]
     pub fn get(&self, setting: MmSetting) -> u64 {
-        self.0[setting as usize].load(Ordering::Relaxed)
+        self.values[setting as usize].load(Ordering::Relaxed)
     }
 
     /// Changes the value of a setting.
@@ -250,8 +291,15 @@ impl MmSettings {
         if !setting.values().accept(value) {
             return Err(MmSettingError { setting, value });
         }
-        self.0[setting as usize].store(value, Ordering::Relaxed);
+        self.values[setting as usize].store(value, Ordering::Relaxed);
+        self.thp.update(|setting| self.get(setting));
         Ok(())
+    }
+
+    /// Where anonymous memory gets which sizes of huge pages.
+    #[inline]
+    pub(crate) fn thp(&self) -> &ThpSizes {
+        &self.thp
     }
 
     pub(crate) fn clear_policy(&self) -> ClearPolicy {

@@ -22,8 +22,8 @@ use crate::space::Space;
 use pagewright_sync::Platform;
 use pagewright_tlb::frames::{Folio, FolioFlags, FrameState};
 use pagewright_types::snapshot::{
-    FolioRecord, GaugeRecord, HeldRecord, ListedRecord, PageKind, PageRecord, PinnedRecord, RefHolder, SnapshotRecord,
-    SpaceRecord, SwapRefRecord, SwapSlotRecord, TableRecord, VmstatGauge,
+    DepositRecord, FolioRecord, GaugeRecord, HeldRecord, ListedRecord, PageKind, PageRecord, PinnedRecord, RefHolder,
+    SnapshotRecord, SpaceRecord, SwapRefRecord, SwapSlotRecord, TableRecord, VmstatGauge,
 };
 use pagewright_types::{Counter, LruList, PAGE_SIZE, Pfn};
 
@@ -54,7 +54,9 @@ impl<P: Platform> Mm<P> {
                 | FrameState::Tail => {}
             }
         }
-        report(SnapshotRecord::Held(HeldRecord { pfn: self.zero_page, holder: RefHolder::Reserved, refs: 1 }));
+        for pfn in [Some(self.zero_page), self.huge_zero.pfn()].into_iter().flatten() {
+            report(SnapshotRecord::Held(HeldRecord { pfn, holder: RefHolder::Reserved, refs: 1 }));
+        }
         self.files.for_each(|file| {
             file.for_each_cached(|pfn| {
                 report(SnapshotRecord::Held(HeldRecord { pfn, holder: RefHolder::Cache, refs: 1 }))
@@ -65,6 +67,7 @@ impl<P: Platform> Mm<P> {
         for (gauge, own) in [
             (VmstatGauge::TablePages, Gauge::PageTablePages),
             (VmstatGauge::AnonPages, Gauge::AnonPages),
+            (VmstatGauge::AnonThps, Gauge::AnonThps),
             (VmstatGauge::MappedPages, Gauge::Mapped),
         ] {
             report(SnapshotRecord::Gauge(GaugeRecord { gauge, count: self.frames().gauges().sum(own) as u64 }));
@@ -108,6 +111,9 @@ impl<P: Platform> Mm<P> {
         }
         let table = self.frames().table(pfn);
         report(SnapshotRecord::Table(TableRecord { pfn, level: table.level(), shares: u64::from(table.shares()) }));
+        for deposit in self.frames().deposited_tables(pfn) {
+            report(SnapshotRecord::Deposit(DepositRecord { pfn: deposit, holder: pfn }));
+        }
     }
 
     fn report_space(&self, space: &Space<P>, report: Reporter<'_>) {

@@ -15,4 +15,5 @@ mod refused;
 mod share;
 mod space;
 mod swap;
+mod thp;
 mod user;

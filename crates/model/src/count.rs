@@ -49,6 +49,8 @@ pub enum CountKind {
     Malformed(Pfn),
     /// Bytes of page tables that a space reaches (D12).
     TableBytes(SpaceId),
+    /// Deposited tables of a table (D13).
+    Deposits(Pfn),
     /// A machine-wide gauge (D12).
     Gauge(VmstatGauge),
     /// Resident pages of a space (D16).
@@ -95,6 +97,7 @@ impl fmt::Display for CountKind {
             Self::TableLevel(pfn) => write!(f, "level of the table at {pfn}"),
             Self::Malformed(pfn) => write!(f, "malformed entries in the table at {pfn}"),
             Self::TableBytes(id) => write!(f, "bytes of page tables of space {id}"),
+            Self::Deposits(pfn) => write!(f, "deposits of the table at {pfn}"),
             Self::Gauge(gauge) => f.write_str(gauge.name()),
             Self::Rss(id, kind) => write!(f, "resident {kind} pages of space {id}"),
             Self::Swapped(id) => write!(f, "swap entries of space {id}"),

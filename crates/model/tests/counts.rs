@@ -4,8 +4,8 @@
 
 use pagewright_model::{Antecedent, Census, CountKind, CountMismatch, SoftwareBits, Tally};
 use pagewright_types::snapshot::{
-    FolioRecord, GaugeRecord, HeldRecord, ListedRecord, PageKind, PageRecord, PinnedRecord, RefHolder, SnapshotRecord,
-    SpaceRecord, SwapRefRecord, SwapSlotRecord, TableRecord, VmstatGauge,
+    DepositRecord, FolioRecord, GaugeRecord, HeldRecord, ListedRecord, PageKind, PageRecord, PinnedRecord, RefHolder,
+    SnapshotRecord, SpaceRecord, SwapRefRecord, SwapSlotRecord, TableRecord, VmstatGauge,
 };
 use pagewright_types::{IsaKind, Level, LruList, Order, Pfn, PhysAddr, SpaceId, SwapEntry};
 use std::collections::HashMap;
@@ -99,13 +99,12 @@ impl World {
             (0x22, 1, 1),
             (0x23, 0, 1),
             (0x30, 0, 2),
+            (0x31, 0, 1),
         ] {
-            world.records.push(SnapshotRecord::Table(TableRecord {
-                pfn: pfn(table),
-                level: Level::new(level),
-                shares,
-            }));
+            let (pfn, level) = (pfn(table), Level::new(level));
+            world.records.push(SnapshotRecord::Table(TableRecord { pfn, level, shares }));
         }
+        world.records.push(SnapshotRecord::Deposit(DepositRecord { pfn: pfn(0x31), holder: pfn(0x12) }));
         let page = 4096 * 4096;
         let (first, second) = (page + page / 2 + page / 2 + 512 * page, page / 2 + page / 2 + page);
         let spaces =
@@ -119,7 +118,8 @@ impl World {
                 swapped,
                 pss,
                 swap_pss,
-                table_bytes: 5 * 4096,
+                // One of the tables of the first is a deposit.
+                table_bytes: (7 - id.raw()) * 4096,
             }));
         }
         world.live();
@@ -128,8 +128,9 @@ impl World {
 
     fn live(&mut self) {
         let live = [
-            (VmstatGauge::TablePages, 9),
+            (VmstatGauge::TablePages, 10),
             (VmstatGauge::AnonPages, 2 + 512),
+            (VmstatGauge::AnonThps, 512),
             (VmstatGauge::MappedPages, 2),
             (VmstatGauge::Pins, 1),
             (VmstatGauge::Listed(LruList::ActiveAnon), 2 + 512),
@@ -244,7 +245,7 @@ fn each_wrong_count_is_named() {
         SnapshotRecord::Table(table) if table.pfn == pfn(0x30) => table.shares = 1,
         SnapshotRecord::Table(table) if table.pfn == pfn(0x13) => table.level = Level::PMD,
         SnapshotRecord::Page(page) => page.tail_refs = 1,
-        SnapshotRecord::Gauge(live) if live.gauge == VmstatGauge::TablePages => live.count = 10,
+        SnapshotRecord::Gauge(live) if live.gauge == VmstatGauge::TablePages => live.count = 11,
         _ => {}
     });
     let expected = [
@@ -254,6 +255,28 @@ fn each_wrong_count_is_named() {
         CountKind::Gauge(VmstatGauge::TablePages),
     ];
     assert_eq!(other, expected);
+}
+
+/// D13, and what counts deposits as tables.
+#[test]
+fn a_deposit_too_few_or_too_many_is_named() {
+    let first = SpaceId::new(1);
+    let tables = [CountKind::TableBytes(first), CountKind::Gauge(VmstatGauge::TablePages)];
+    let lost = World::found_without(|record| matches!(record, SnapshotRecord::Deposit(_)));
+    assert_eq!(lost, [tables[0], CountKind::Shares(pfn(0x31)), tables[1], CountKind::Deposits(pfn(0x12))]);
+    let more = World::found_after(|world| {
+        world.records.push(SnapshotRecord::Deposit(DepositRecord { pfn: pfn(0x50), holder: pfn(0x12) }));
+    });
+    assert_eq!(more, [tables[0], tables[1], CountKind::Deposits(pfn(0x12))]);
+    let hooked = World::found_after(|world| {
+        world.records.push(SnapshotRecord::Deposit(DepositRecord { pfn: pfn(0x23), holder: pfn(0x22) }));
+    });
+    assert!(hooked.contains(&CountKind::Shares(pfn(0x23))) && hooked.contains(&CountKind::Deposits(pfn(0x22))));
+    let thps = World::edited(|record| match record {
+        SnapshotRecord::Gauge(live) if live.gauge == VmstatGauge::AnonThps => live.count = 0,
+        _ => {}
+    });
+    assert_eq!(thps, [CountKind::Gauge(VmstatGauge::AnonThps)]);
 }
 
 #[test]
@@ -407,12 +430,12 @@ fn an_exclusive_entry_in_a_shared_table_does_not_count_as_exclusive() {
 fn with_a_shared_upper_table() -> World {
     let mut world = World::new();
     for parent in [0x11, 0x21] {
-        world.put(parent, 1, 0x31 << 12 | 0x065);
+        world.put(parent, 1, 0x41 << 12 | 0x065);
     }
-    world.put(0x31, 0, 0x32 << 12 | BELOW);
-    world.put(0x32, 0, 0x10_3000 | READ);
+    world.put(0x41, 0, 0x42 << 12 | BELOW);
+    world.put(0x42, 0, 0x10_3000 | READ);
     world.folio(0x103, 0, Some(PageKind::File), 1, [0, 1, 1]);
-    for (pfn, level, shares) in [(pfn(0x31), Level::PMD, 2), (pfn(0x32), Level::PTE, 1)] {
+    for (pfn, level, shares) in [(pfn(0x41), Level::PMD, 2), (pfn(0x42), Level::PTE, 1)] {
         world.records.push(SnapshotRecord::Table(TableRecord { pfn, level, shares }));
     }
     for record in &mut world.records {
@@ -438,7 +461,7 @@ fn tables_below_a_shared_table_count_once_and_are_reached_by_every_sharer() {
     let world = with_a_shared_upper_table();
     let (wrong, tally) = world.judge();
     assert_eq!(wrong, []);
-    assert_eq!(tally.of(Antecedent::SharedTables), 2, "0x30 and 0x31 have two parents, 0x32 has one");
+    assert_eq!(tally.of(Antecedent::SharedTables), 2, "0x30 and 0x41 have two parents, 0x42 has one");
     let after = |change: &dyn Fn(&mut SnapshotRecord)| {
         let mut world = with_a_shared_upper_table();
         world.records.iter_mut().for_each(change);
@@ -451,11 +474,11 @@ fn tables_below_a_shared_table_count_once_and_are_reached_by_every_sharer() {
         })
     };
     let mismatch = |of: u32, claimed, counted| CountMismatch { of: CountKind::Shares(pfn(of)), claimed, counted };
-    assert_eq!(shares(0x31, 1), [mismatch(0x31, 1, 2)], "an entry is not counted");
-    assert_eq!(shares(0x32, 2), [mismatch(0x32, 2, 1)], "paths are counted instead of entries");
+    assert_eq!(shares(0x41, 1), [mismatch(0x41, 1, 2)], "an entry is not counted");
+    assert_eq!(shares(0x42, 2), [mismatch(0x42, 2, 1)], "paths are counted instead of entries");
     assert_eq!(
-        shares(0x31, 1)[0].to_string(),
-        "entries that point to the table at 0x31: the memory manager counts 1, the page tables show 2"
+        shares(0x41, 1)[0].to_string(),
+        "entries that point to the table at 0x41: the memory manager counts 1, the page tables show 2"
     );
     let logical = after(&|record| match record {
         SnapshotRecord::Folio(folio) if folio.pfn == pfn(0x103) => (folio.refs, folio.mapcount) = (2, 2),

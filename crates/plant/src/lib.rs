@@ -45,6 +45,14 @@ pagewright_types::named_table! {
         SharedTableEdited = "shared-table-edited", "A table below an entry that other spaces share is locked for edits of one space.";
         SharedLeafRevisited = "shared-leaf-revisited", "A walk of the reverse map forgets the leaves that it has met, and goes on through every space that shares their tables.";
         SplitLeavesGap = "split-leaves-gap", "A huge leaf reads as empty while it is split, so pages that are removed meanwhile come back.";
+        PieceTakenForWhole = "piece-taken-for-whole", "A store reuses a page of a large folio by the references of the folio alone.";
+        PieceReusedByMapcount = "piece-reused-by-mapcount", "A store reuses a page of a large folio although a reference that is no entry is on it.";
+        DepositKept = "deposit-kept", "The deposit of a huge leaf that is cleared stays with the table.";
+        DepositLeftBehind = "deposit-left-behind", "mremap moves a huge leaf to another table without its deposit.";
+        HugeUnmarked = "huge-unmarked", "A huge leaf is stored in a table whose path is not marked, and fork shares the table.";
+        HugeMovedUnmarked = "huge-moved-unmarked", "mremap moves a table with huge leaves, and does not mark its new path.";
+        HugeShared = "huge-shared", "Fork shares a table that has huge leaves.";
+        HugeOverTable = "huge-over-table", "A fault maps a huge page without a second look at the entry, which may point to a table by now.";
         PendingTakenForLive = "pending-taken-for-live", "A walk over the entries of a table counts pending empty ones, and ends before the last that is live.";
         BreakJudgesPins = "break-judges-pins", "A break takes a page with many references for one that is pinned, and copies no table.";
         ZapForAllIgnoresPending = "zap-for-all-ignores-pending", "A truncation for all sharers of a table returns before the flush of an entry that reclaim cleared.";
@@ -115,7 +123,6 @@ pagewright_types::named_table! {
         PathChangeNotCounted = "path-change-not-counted", "A resident set is not summed up again after the space has taken a table back.";
         BreakNotCounted = "break-not-counted", "A resident set is not summed up again after a break.";
         LeaveNotCounted = "leave-not-counted", "A resident set is not summed up again after the space has left a table.";
-        FailedBreakCounted = "failed-break-counted", "A break that fails has counted what is noted in the tables that it copied.";
         EndedSpaceSummed = "ended-space-summed", "The shared part of a resident set is summed up in a space that has ended.";
         FailedBreakOwned = "failed-break-owned", "A break that fails leaves the shared table to its space as if it were its own.";
         CopyReasonsSwapped = "copy-reasons-swapped", "Fork counts a table that it copies for a pinned page as one that it copies for its mapping.";

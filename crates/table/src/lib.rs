@@ -92,6 +92,7 @@ extern crate alloc;
 
 pub mod entry;
 mod free_tables;
+mod huge;
 mod leaf_view;
 mod locked_table;
 mod mmap_lock;

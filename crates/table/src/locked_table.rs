@@ -68,10 +68,7 @@ impl<'h, P: Platform> EditRight<'h, P> for EditOwn {
     type Debt<T: IntoDetachedPieces> = Debt<'h, P, T>;
 
     #[inline]
-    fn begin_edits(table: &LockedTable<'h, P>) -> CountedIn {
-        if table.level > Level::PTE {
-            table.tables.tree.note_blocks();
-        }
+    fn begin_edits(_table: &LockedTable<'h, P>) -> CountedIn {
         CountedIn::Space
     }
 

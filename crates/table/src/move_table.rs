@@ -22,6 +22,7 @@ use crate::tables::Tables;
 use pagewright_arch::{Entry, Isa, Pte, PteSlot};
 use pagewright_plant::plant;
 use pagewright_sync::Platform;
+use pagewright_tlb::frames::TableMarks;
 use pagewright_tlb::{Debt, Gather, OwedFlush};
 use pagewright_types::{Level, PageRange, Pfn, VirtAddr};
 
@@ -81,6 +82,9 @@ impl<P: Platform> ExclusiveTables<'_, P> {
         };
         to_table.put(to, pointer);
         to_table.page().adjust_live(1);
+        if plant!(HugeMovedUnmarked; false, self.tlb.frames().table(child).marks().contains(TableMarks::HOLDS_HUGE)) {
+            to_table.mark_huge();
+        }
         drop(to_table);
         self.carry_pin_mark(child, to);
         plant!(MovedTableCached => {

@@ -115,6 +115,9 @@ impl<'h, P: Platform> OwnTables<'h, P> {
 
     /// As [`Tables::spans`], with the table of each locked.
     ///
+    /// Neighbouring leaves and soft entries above the last level that are in one table are one
+    /// part.
+    ///
     /// # Panics
     /// As [`lock`](Self::lock), while it is iterated over.
     pub fn locked(&self, range: PageRange) -> impl Iterator<Item = (LockedTable<'h, P>, PageRange)> + use<'h, P> {
@@ -133,7 +136,11 @@ impl<'h, P: Platform> OwnTables<'h, P> {
             loop {
                 let (span, found) = spans.next_found()?;
                 if let Some(locked) = own.lock_found(&found, span.start(), Level::PTE, EditOwn) {
-                    return Some((locked, span));
+                    if found.level == Level::PTE {
+                        return Some((locked, span));
+                    }
+                    spans.at = locked.end_of_huge(span.start(), spans.end);
+                    return Some((locked, PageRange::new(span.start(), spans.at)));
                 }
                 // The entry was split or cleared before the lock was acquired: descend again.
                 spans.at = span.start();

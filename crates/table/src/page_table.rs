@@ -34,8 +34,8 @@ pub struct PageTable {
     ///
     /// [`SharedSum`]: crate::share::SharedSum
     tables: AtomicU64,
-    /// Whether an entry above the last level was ever edited as a leaf's.
-    blocks: AtomicBool,
+    /// Deposited tables, which are in `tables`, too: one for each leaf of the PMD level.
+    deposits: AtomicU64,
     /// Whether a pointer of the space may be shared.
     shared: AtomicBool,
     /// Whether a pointer of the space was ever shared.
@@ -66,7 +66,7 @@ impl PageTable {
             context,
             rss,
             tables: AtomicU64::new(1),
-            blocks: AtomicBool::new(false),
+            deposits: AtomicU64::new(0),
             shared: AtomicBool::new(false),
             ever_shared: AtomicBool::new(false),
         })
@@ -119,16 +119,17 @@ impl PageTable {
         self.tables.load(Ordering::Relaxed) as i64
     }
 
-    /// Notes that entries above the last level may be leaves from now on.
-    ///
-    /// The caller holds the lock of their table.
-    pub(crate) fn note_blocks(&self) {
-        self.blocks.store(true, Ordering::Relaxed);
+    /// Counts deposited tables.
+    pub(crate) fn adjust_deposits(&self, n: i64) {
+        self.deposits.fetch_add(n as u64, Ordering::Relaxed);
     }
 
+    /// The number of leaves of the PMD level, each of which has a deposited table.
+    ///
+    /// An operation that holds the space for reading may miss those that come meanwhile.
     #[inline]
-    pub(crate) fn has_blocks(&self) -> bool {
-        self.blocks.load(Ordering::Relaxed)
+    pub fn deposits(&self) -> u64 {
+        self.deposits.load(Ordering::Relaxed)
     }
 
     /// Notes that pointers of the space may be shared from now on.

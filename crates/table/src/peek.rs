@@ -36,6 +36,11 @@ impl PeekedEntry {
         Self { level: Level::PGD, slot, pte: Pte::EMPTY, above: [None; Level::COUNT - 1] }
     }
 
+    /// The tables on the way that are above `level`, the lowest first.
+    pub(crate) fn tables_above(&self, level: Level) -> impl Iterator<Item = Pfn> {
+        self.above[level.index()..].iter().flatten().map(|(slot, _)| slot.table)
+    }
+
     /// Whether the pointers from the root to the table are as they were read.
     #[inline]
     pub(crate) fn is_path_unchanged<P: Platform>(&self, tlb: &Tlb<P>) -> bool {
@@ -103,8 +108,7 @@ impl PageTable {
     /// Before the pin: fork then copies the entries instead of sharing the table. The lowest table
     /// comes first: fork removes a mark and then looks at the marks below.
     pub fn mark_pinned<P: Platform>(&self, tlb: &Tlb<P>, peek: &PeekedEntry) {
-        let above = peek.above.iter().flatten().map(|(slot, _)| slot.table);
-        for table in [peek.slot.table].into_iter().chain(above) {
+        for table in [peek.slot.table].into_iter().chain(peek.tables_above(peek.level)) {
             tlb.frames().table(table).mark(TableMarks::MAY_PIN);
         }
     }

@@ -123,6 +123,15 @@ impl<'h, P: Platform> OwnTable<'h, P> {
         self.seen
     }
 
+    /// Whether all entries of `range`, which is under this table, read as empty.
+    ///
+    /// They may change at once.
+    pub fn is_empty_now(&self, range: PageRange) -> bool {
+        let level = self.seen.level;
+        let indices = level.index_of(range.start())..level.index_of(range.last()) + 1;
+        self.tables.present_in(self.table, indices).all(|(_, pte)| P::Isa::decode(level, pte) == Entry::Empty)
+    }
+
     /// Locks the table; the entry may have changed since the descent.
     #[inline(always)]
     pub fn lock(&self) -> LockedTable<'h, P> {
@@ -253,12 +262,12 @@ impl<'h, P: Platform> Tables<'h, P> {
         if shared { self.read_shared(va).0 } else { EntryView::decode::<P::Isa>(level, pte, false) }
     }
 
-    /// Whether a leaf above the last level was ever mapped in the space.
+    /// Whether the space has leaves of the PMD level.
     ///
     /// The caller holds the space for writing, or finds those that were mapped before it held it.
     #[inline]
-    pub fn has_blocks(&self) -> bool {
-        self.tree.has_blocks()
+    pub fn has_huge_leaves(&self) -> bool {
+        self.tree.deposits() > 0
     }
 
     /// The parts of `range` that have own entries, in order, without locks.
@@ -352,7 +361,7 @@ pub(crate) fn part_end(at: VirtAddr, level: Level, end: VirtAddr) -> VirtAddr {
 pub struct TableSpans<'h, P: Platform> {
     pub(crate) tables: Tables<'h, P>,
     pub(crate) at: VirtAddr,
-    end: VirtAddr,
+    pub(crate) end: VirtAddr,
 }
 
 impl<P: Platform> TableSpans<'_, P> {

@@ -72,6 +72,12 @@ crate::named_table! {
         PgDemoteKswapd = "pgdemote_kswapd", "Pages that background reclaim moved to a lower memory tier.";
         PgDemoteDirect = "pgdemote_direct", "Pages that direct reclaim moved to a lower memory tier.";
         PgDemoteProactive = "pgdemote_proactive", "Pages that proactive reclaim moved to a lower memory tier.";
+        ThpFaultAlloc = "thp_fault_alloc", "Huge pages that a fault allocated and mapped.";
+        ThpFaultFallback = "thp_fault_fallback", "Faults that got smaller pages because no huge page could be allocated.";
+        PwMthpFaultAlloc = "pw_mthp_fault_alloc", "Large folios of less than 2 MiB that a fault allocated and mapped: the sum of Linux's anon_fault_alloc of those sizes.";
+        ThpSplitPmd = "thp_split_pmd", "Leaves of the PMD level that were split into those of a table.";
+        ThpZeroPageAlloc = "thp_zero_page_alloc", "Times that the huge zero page was allocated.";
+        ThpZeroPageAllocFailed = "thp_zero_page_alloc_failed", "Times that the huge zero page could not be allocated.";
         PwFork = "pw_fork", "Address spaces created by fork.";
         PwForkEntries = "pw_fork_entries", "Page-table entries copied by fork.";
         PwTableShared = "pw_table_shared", "Page tables that fork shared with a child, each with all tables below it.";

@@ -20,6 +20,7 @@ crate::named_table! {
         FilePages = "nr_file_pages", "Pages in the caches of files and shared memory.";
         Shmem = "nr_shmem", "Pages in the caches of shared memory.";
         SwapCached = "nr_swapcached", "Pages in the swap cache.";
-        PageTablePages = "nr_page_table_pages", "Pages that are page tables, including roots.";
+        PageTablePages = "nr_page_table_pages", "Pages that are page tables, including roots and those deposited for huge leaves.";
+        AnonThps = "nr_anon_transparent_hugepages", "Pages of anonymous folios that an entry maps whole; `/proc/vmstat` counts folios of 2 MiB.";
     }
 }

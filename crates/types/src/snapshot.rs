@@ -38,6 +38,8 @@ pub enum VmstatGauge {
     TablePages,
     /// Mapped anonymous pages (`nr_anon_pages`).
     AnonPages,
+    /// Pages of anonymous folios that an entry maps whole (`nr_anon_transparent_hugepages`).
+    AnonThps,
     /// Mapped pages of files and shared memory (`nr_mapped`).
     MappedPages,
     /// Current pins (`nr_foll_pin_acquired` minus `nr_foll_pin_released`).
@@ -52,6 +54,7 @@ impl VmstatGauge {
         match self {
             Self::TablePages => "nr_page_table_pages",
             Self::AnonPages => "nr_anon_pages",
+            Self::AnonThps => "nr_anon_transparent_hugepages",
             Self::MappedPages => "nr_mapped",
             Self::Pins => "nr_foll_pin",
             Self::Listed(list) => list.name(),
@@ -172,6 +175,15 @@ pub struct TableRecord {
     pub shares: u64,
 }
 
+/// A table that is kept to split a huge leaf, and that no entry points to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DepositRecord {
+    /// The frame.
+    pub pfn: Pfn,
+    /// The table that has the leaf.
+    pub holder: Pfn,
+}
+
 /// The value of a gauge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GaugeRecord {
@@ -202,6 +214,8 @@ pub enum SnapshotRecord {
     Space(SpaceRecord),
     /// A page table.
     Table(TableRecord),
+    /// A deposited page table.
+    Deposit(DepositRecord),
     /// The value of a gauge.
     Gauge(GaugeRecord),
 }

@@ -4,12 +4,11 @@ use super::test_device::{GupCall, TestDevice};
 use super::test_world::{ANON, CPU, FileHandle, TestWorld};
 use pagewright_arch::{Isa, TableEntry};
 use pagewright_mm::space::FileMapping;
-use pagewright_mm::{Advice, FaultError, MapFlags, MapRequest, MmError, Space};
+use pagewright_mm::{Advice, FaultError, MapFlags, MapRequest, MmError, MmSetting, Space};
 use pagewright_sim::Sim;
 use pagewright_sync::Arc;
-use pagewright_table::{LeafView, Mlocked, TableReserve};
-use pagewright_tlb::frames::{ClearExtent, FolioFlags, NewFolio};
-use pagewright_types::{Access, CpuId, Level, Order, PAGE_SIZE, PageRange, Pfn, Rights, VirtAddr};
+use pagewright_table::LeafView;
+use pagewright_types::{Access, CpuId, Level, PAGE_SIZE, PageRange, Pfn, Rights, VirtAddr};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -85,29 +84,15 @@ impl<I: Isa> TestProcess<I> {
         self.world.word(cpu, &self.space, va, access)
     }
 
-    /// Maps a block of 2 MiB of zeroes at `va`, which no call of the memory manager does yet.
+    /// Stores to a page of a private mapping so that a huge page is mapped at `va`.
     ///
-    /// `va` is in a private mapping that is not moved, and has no table; `near` is a page of the
-    /// mapping elsewhere.
-    pub fn map_block(&self, near: VirtAddr, va: VirtAddr) {
-        self.write(CPU, near, 1);
-        let map = self.space.map().read();
-        self.world.on(CPU, |mm| {
-            let tlb = mm.tlb();
-            let whole = I::USER;
-            let tables = map.tables(tlb).try_own(whole).expect("a space that shares no table");
-            let frames = tlb.frames();
-            let page = tables.lock(near).and_then(|table| table.leaf(near)).expect("just written");
-            let mut reserve = TableReserve::new(tlb);
-            reserve.fill(tables.missing(va, Level::PMD)).expect("memory for tables");
-            tables.ensure(va, Level::PMD, &mut reserve);
-            let zeroes = tlb.alloc_zeroed(tlb.request(Order::PMD), ClearExtent::PAGE).expect("memory for a block");
-            let owner = frames.folio(page.pfn()).owner();
-            let flags = FolioFlags::UPTODATE | FolioFlags::SWAPBACKED;
-            let new = NewFolio { block: zeroes.into_block(), owner, index: va.page_index(), flags };
-            let table = tables.lock_level(va, Level::PMD).expect("just made");
-            table.run(Mlocked(false)).map_new(va, new, page.rights(), page.flags());
-        });
+    /// # Panics
+    /// If the mapping does not cover the 2 MiB, has a table there, or no block is free.
+    pub fn map_huge(&self, va: VirtAddr) {
+        self.world.set(MmSetting::ThpEnabled, "always");
+        self.write(CPU, va, 0);
+        self.world.set(MmSetting::ThpEnabled, "madvise");
+        assert_eq!(self.leaf_level(va), Some(Level::PMD));
     }
 
     /// The level of the leaf that maps `va`; `None` if there is none.

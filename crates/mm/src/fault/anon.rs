@@ -16,6 +16,12 @@ impl<P: Platform> Fault<'_, P> {
     /// Maps the zero page, for a read; the first store replaces it.
     #[inline(always)]
     pub(super) fn map_zero_page(&self) -> Result<FaultProgress, FaultError> {
+        let orders = self.mm.thp_orders(self.space, self.vma);
+        if !orders.is_empty()
+            && let Some(served) = self.map_huge_zero_page(orders)?
+        {
+            return Ok(served);
+        }
         let mut reserve = TableReserve::new(&self.mm.tlb);
         self.reserve_tables(&mut reserve)?;
         let token = self.family_token();
@@ -29,6 +35,12 @@ impl<P: Platform> Fault<'_, P> {
 
     /// Maps a cleared page of the space's own, for a store.
     pub(super) fn map_new_page(&self) -> Result<FaultProgress, FaultError> {
+        let orders = self.mm.thp_orders(self.space, self.vma);
+        if !orders.is_empty()
+            && let Some(served) = self.map_large(orders)?
+        {
+            return Ok(served);
+        }
         let mut reserve = TableReserve::new(&self.mm.tlb);
         self.reserve_tables(&mut reserve)?;
         let block = self.cleared_page()?;

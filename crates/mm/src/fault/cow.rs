@@ -6,15 +6,15 @@ use pagewright_arch::LeafFlags;
 use pagewright_plant::plant;
 use pagewright_sync::Platform;
 use pagewright_table::{EntryHolder, LeafView, LockedTable};
-use pagewright_tlb::frames::FolioFlags;
-use pagewright_types::{Access, Counter, Level, Order, PageRange, Pfn, Rights};
+use pagewright_tlb::frames::{Folio, FolioFlags};
+use pagewright_types::{Access, Counter, Level, Order, PAGE_SIZE, PageRange, Pfn, Rights, VirtAddr};
 
 impl<P: Platform> Fault<'_, P> {
     /// Reuses a private page for a store if only this space has it, and copies it otherwise.
     #[inline]
     pub(super) fn copy_on_write(&self, leaf: LeafView) -> Result<FaultProgress, FaultError> {
         if leaf.is_special() {
-            return self.replace(None);
+            return if leaf.level() > Level::PTE { self.replace_huge_zero_page() } else { self.replace(None) };
         }
         let Some(locked) = self.lock_if_same_leaf() else { return Ok(FaultProgress::RaceLost) };
         let folio = self.mm.frames().folio(leaf.pfn());
@@ -22,11 +22,64 @@ impl<P: Platform> Fault<'_, P> {
         // other anonymous page may be reused only if this entry has the only reference, beside that
         // of the swap cache. A mapcount would overlook references without mappings
         // (CVE-2020-29374).
-        if leaf.is_exclusive() || folio.is_anon() && !folio.is_large() && self.mm.can_reuse_anon(folio) {
+        if leaf.is_exclusive() || folio.is_anon() && self.can_reuse(&locked, folio, leaf) {
             self.reuse(&locked, leaf);
             return Ok(FaultProgress::Done(FaultKind::Minor));
         }
         self.replace_by_copy(locked, leaf)
+    }
+
+    /// Whether the anonymous folio under the fault is this space's alone.
+    ///
+    /// Its only reference, beside that of the swap cache, is that of the entry. Or it is large, all
+    /// its references are those of entries, and all these are in the locked table, which no other
+    /// space reaches. Then all of them become exclusive.
+    #[inline]
+    pub(super) fn can_reuse(&self, locked: &LockedTable<'_, P>, folio: Folio<'_>, leaf: LeafView) -> bool {
+        if !folio.is_large() || leaf.level() > Level::PTE {
+            return self.mm.can_reuse_anon(folio);
+        }
+        self.can_reuse_pieces(locked, folio, leaf)
+    }
+
+    #[cold]
+    fn can_reuse_pieces(&self, locked: &LockedTable<'_, P>, folio: Folio<'_>, leaf: LeafView) -> bool {
+        let (refs, entries) = folio.refs_and_mapcount();
+        let alone = plant!(PieceReusedByMapcount; true, refs == entries);
+        if !alone || entries > folio.pages() || folio.flags().contains(FolioFlags::SWAPCACHE) {
+            return false;
+        }
+        // Pages that moved away from their neighbours are looked for in vain, and the page copied.
+        let before = u64::from(folio.page_of(leaf.pfn())).min(Level::PTE.index_of(self.va) as u64);
+        let start = VirtAddr::from_page_index(self.va.page_index() - before);
+        let first = folio.page(folio.page_of(leaf.pfn()) - before as u32);
+        let pages = folio.pages() - folio.page_of(first);
+        let end = start.add(u64::from(pages) * PAGE_SIZE).min(locked.range().end());
+        let is_piece = |va: &VirtAddr| {
+            let page = first.add((va.page_index() - start.page_index()) as u32);
+            locked.leaf(*va).is_some_and(|leaf| !leaf.is_special() && leaf.pfn() == page)
+        };
+        let pieces = || PageRange::new(start, end).iter().filter(is_piece);
+        if plant!(PieceTakenForWhole; 1, pieces().count() as u32) < plant!(PieceTakenForWhole; 1, entries) {
+            return false;
+        }
+        let mut run = locked.run(self.vma.mlocked());
+        for va in pieces() {
+            // No right is lost, so nothing is owed.
+            if let Some(debt) = run.protect(va, |leaf| leaf.with(LeafFlags::EXCLUSIVE)) {
+                debt.settle();
+            }
+        }
+        true
+    }
+
+    /// Splits the huge leaf under the fault, whose pages are copied one by one.
+    ///
+    /// Linux: `do_huge_pmd_wp_page`.
+    #[cold]
+    pub(super) fn split_huge(&self) -> FaultProgress {
+        self.mm.split_huge_leaf(self.tables, self.va, self.vma.mlocked());
+        FaultProgress::RaceLost
     }
 
     /// Makes a shared page writable, or gives a leaf the rights of its mapping.
@@ -49,7 +102,7 @@ impl<P: Platform> Fault<'_, P> {
         let rights = self.mapping_rights();
         if leaf.rights() | Rights::WRITE == rights {
             locked.run(self.vma.mlocked()).reuse(self.va);
-            self.fix_widened();
+            self.fix_widened(leaf.level());
         } else {
             self.widen_leaf(locked, rights, true);
         }
@@ -67,17 +120,17 @@ impl<P: Platform> Fault<'_, P> {
         if let Some(debt) = debt {
             debt.settle();
         }
-        self.fix_widened();
+        self.fix_widened(locked.level());
     }
 
     /// Makes this CPU forget the entry that refused the access.
     #[inline]
-    fn fix_widened(&self) {
+    fn fix_widened(&self, level: Level) {
         let table = self.space.table();
-        self.mm.tlb.fix_spurious_fault(table.context(), self.va, Level::PTE, table.ever_shared());
+        self.mm.tlb.fix_spurious_fault(table.context(), self.va, level, table.ever_shared());
     }
 
-    /// Replaces the page that `leaf` maps by a copy.
+    /// Replaces the page that `leaf` maps by a copy; splits a huge leaf first.
     ///
     /// A reference keeps the page while it is copied without the lock.
     pub(super) fn replace_by_copy(
@@ -85,6 +138,10 @@ impl<P: Platform> Fault<'_, P> {
         locked: LockedTable<'_, P>,
         leaf: LeafView,
     ) -> Result<FaultProgress, FaultError> {
+        if leaf.level() > Level::PTE {
+            drop(locked);
+            return Ok(self.split_huge());
+        }
         let old = self.mm.frames().folio(leaf.pfn()).get();
         drop(locked);
         let outcome = self.replace(Some(leaf.pfn()));

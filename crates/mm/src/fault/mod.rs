@@ -3,13 +3,13 @@
 //! | entry | mapping | access | action |
 //! | --- | --- | --- | --- |
 //! | empty | anonymous, private | read, execute | the zero page, read-only |
-//! | empty | anonymous, private | write | a cleared page of its own |
+//! | empty | anonymous, private | write | a cleared page of its own, or a huge one |
 //! | empty | file, private or shared | read, execute | the cached page, with its neighbours |
 //! | empty | file, private | write | a copy of the cached page |
 //! | empty | shared | write | the cached page, writable |
 //! | hint: a leaf without rights | any that has rights | any | moves the page to this CPU's node if it should, and gives the leaf its rights |
 //! | leaf that allows the access | any | any | nothing: another fault served it, or a TLB was stale |
-//! | leaf that does not | private | write | copy-on-write: reuse or copy |
+//! | leaf that does not | private | write | copy-on-write: reuse or copy; a huge leaf is split first if it must be copied |
 //! | leaf that does not | shared | write | make it writable, note the page dirty |
 //! | leaf that does not | any | read, execute | give it the mapping's rights |
 //! | page in swap | any | any | the page, read if need be; a store to one that others may have comes again |
@@ -38,6 +38,7 @@ mod anon;
 mod cow;
 mod file;
 mod hint;
+mod huge;
 mod precleared;
 mod swap;
 mod unshare;
@@ -213,15 +214,6 @@ impl<P: Platform> Mm<P> {
             let va = va.align_down(PAGE_SIZE);
             let tables = map.tables(&self.tlb);
             let found = tables.find(va, Level::PTE);
-            if let EntryHolder::Own(_) = found.holder
-                && let EntryView::Leaf(leaf) = found.entry
-                && must_split(leaf, vma, access, flags)
-            {
-                if let Some(own) = tables.try_own(PageRange::page(va)) {
-                    self.split_block(own, va, leaf.level(), vma.mlocked())?;
-                }
-                continue;
-            }
             let action = classify(found.entry, vma, access, flags);
             if flags.contains(FaultFlags::UNUSE) && !matches!(action, FaultAction::SwapIn(_)) {
                 return Ok(FaultKind::Minor);
@@ -255,17 +247,6 @@ fn permits(rights: Rights, access: Access) -> bool {
         Access::Read => !rights.is_empty(),
         Access::Write | Access::Exec => rights.allow(access),
     }
-}
-
-/// Whether a block above the last level is shared for copy-on-write where the fault needs its own.
-///
-/// The block is then split, and its pages are copied one by one (`do_huge_pmd_wp_page`).
-fn must_split<P: Platform>(leaf: LeafView, vma: &Vma<P>, access: Access, flags: FaultFlags) -> bool {
-    if leaf.level() == Level::PTE {
-        return false;
-    }
-    let unshares = flags.contains(FaultFlags::UNSHARE) && !vma.is_shared() && !leaf.is_exclusive();
-    unshares || !permits(leaf.rights(), access)
 }
 
 /// The table at the top of this file.

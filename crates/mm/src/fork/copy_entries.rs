@@ -10,7 +10,7 @@ use crate::space::{HeldMap, Space, Vma};
 use pagewright_arch::{Leaf, LeafFlags, SoftEntry, SoftKind};
 use pagewright_sync::Platform;
 use pagewright_table::{
-    CopyHooks, CopyStop, EntryView, ForkHooks, LeafView, Mlocked, OwnTables, OwnedLeaf, SoftCopy, Tables,
+    CopyHooks, CopyStop, EntryView, ForkHooks, LeafView, Mlocked, OwnTables, OwnedLeaf, SoftCopy, TableReserve, Tables,
 };
 use pagewright_tlb::Gather;
 use pagewright_tlb::frames::{Block, FolioFlags, FolioOwner};
@@ -36,12 +36,25 @@ impl<P: Platform> Mm<P> {
             self.make_table(to_tables, span.start(), level)?;
             // A frame for the child's copy of a page that is pinned, allocated without locks.
             let mut hooks = ForkCopies { mm: self, child: space, rights: vma.rights(), spare: None };
+            let mut reserve = TableReserve::new(&self.tlb);
             let (mut start, mut outcome) = (span.start(), Ok(()));
             while start < span.end() {
+                let part = PageRange::new(start, span.end());
+                if level > Level::PTE {
+                    let Some(from) = from_tables.lock_level(start, level) else { break };
+                    let huge = from.huge_leaves(part);
+                    drop(from);
+                    outcome = self.fill(&mut reserve, huge).map_err(MmError::from);
+                    if outcome.is_err() {
+                        break;
+                    }
+                }
                 let Some(from) = from_tables.lock_level(start, level) else { break };
                 let Some(to) = to_tables.lock_level(start, level) else { break };
-                let part = PageRange::new(start, span.end());
-                let (copied, stop) = from.copy_run(&to, part, &mut hooks, gather);
+                let (copied, stop) = match level {
+                    Level::PTE => from.copy_run(&to, part, &mut hooks, gather),
+                    _ => from.copy_huge_run(&to, part, &mut hooks, &mut reserve, gather),
+                };
                 drop((to, from));
                 self.tlb.count(Counter::PwForkEntries, copied);
                 match stop {
@@ -52,12 +65,11 @@ impl<P: Platform> Mm<P> {
                     }
                     Err(CopyStop::PinnedBlock(va)) => {
                         // INV-FORK-BLOCK: its pages are copied one by one, as by `copy_huge_pmd`.
-                        outcome = self
-                            .make_table(to_tables, va, Level::PTE)
-                            .and_then(|()| self.split_block(from_tables, va, level, vma.mlocked()));
+                        outcome = self.make_table(to_tables, va, Level::PTE);
                         if outcome.is_err() {
                             break;
                         }
+                        self.split_huge_leaf(*from_tables, va, vma.mlocked());
                         (level, start) = (Level::PTE, va);
                     }
                     Err(CopyStop::NoFrame(va)) => match self.alloc(self.request(Order::ZERO, vma.policy())) {

@@ -86,6 +86,7 @@ impl<P: Platform> Mm<P> {
         self.join_files(from, child)?;
         to.copy_from(from, &copied);
         child.swap_cow_page_tables(parent.cow_page_tables());
+        child.set_thp_disabled(parent.thp_disabled());
         self.await_migrations(from.tables(&self.tlb), P::Isa::USER);
         let why = self.why_none_is_shared(parent);
         let shares = why.is_none();

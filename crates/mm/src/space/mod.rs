@@ -36,6 +36,7 @@ use crate::fault::FaultKind;
 use crate::fork::CowPageTables;
 use crate::mm::Mm;
 use crate::numa::NumaScan;
+use crate::thp::ThpDisabled;
 use core::sync::atomic::{AtomicU8, Ordering};
 use pagewright_sync::{Arc, PerCpuSums, Platform};
 use pagewright_table::{MmapLock, MmapWrite, PageTable, TableAllocError};
@@ -53,6 +54,7 @@ pub struct Space<P: Platform> {
     /// Faults that waited for no device, and those that did.
     faults: PerCpuSums<2>,
     cow_page_tables: AtomicU8,
+    thp_disabled: AtomicU8,
     numa: NumaScan,
 }
 
@@ -90,6 +92,17 @@ impl<P: Platform> Space<P> {
     /// Changes what [`cow_page_tables`](Self::cow_page_tables) returns, and returns what it was.
     pub(crate) fn swap_cow_page_tables(&self, to: CowPageTables) -> CowPageTables {
         CowPageTables::from_raw(self.cow_page_tables.swap(to as u8, Ordering::Relaxed))
+    }
+
+    /// Returns what its program has asked for by `prctl(PR_SET_THP_DISABLE)`; children inherit it.
+    #[inline]
+    pub fn thp_disabled(&self) -> ThpDisabled {
+        ThpDisabled::from_raw(self.thp_disabled.load(Ordering::Relaxed))
+    }
+
+    /// Changes what [`thp_disabled`](Self::thp_disabled) returns.
+    pub fn set_thp_disabled(&self, disabled: ThpDisabled) {
+        self.thp_disabled.store(disabled as u8, Ordering::Relaxed);
     }
 
     /// Returns the state of its scans for NUMA balancing.
@@ -151,6 +164,7 @@ impl<P: Platform> Mm<P> {
             fork_node,
             faults,
             cow_page_tables: AtomicU8::new(CowPageTables::No as u8),
+            thp_disabled: AtomicU8::new(ThpDisabled::No as u8),
             numa: NumaScan::default(),
         });
         if let Err(error) = self.fork_tree.insert_space(&space, || self.permit()) {

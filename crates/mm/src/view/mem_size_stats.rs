@@ -15,7 +15,7 @@ use pagewright_arch::LeafFlags;
 use pagewright_sync::Platform;
 use pagewright_table::{EntryView, LeafView, Tables};
 use pagewright_tlb::frames::{FolioFlags, FolioOwner};
-use pagewright_types::{PAGE_SIZE, PageRange, Pfn, Rights, VirtAddr};
+use pagewright_types::{Level, PAGE_SIZE, PageRange, Pfn, Rights, VirtAddr};
 
 /// A proportional set size: each page counts divided by the number of its mappings.
 ///
@@ -84,6 +84,8 @@ pub struct MemSizeStats {
     pub referenced: u64,
     /// Resident anonymous bytes.
     pub anonymous: u64,
+    /// The part of `anonymous` that leaves of the PMD level map.
+    pub anonymous_thp: u64,
     /// The part of `anonymous` that was not written since `MADV_FREE`.
     pub lazy_free: u64,
     /// Bytes in swap: swap entries, and pages of shared memory without an entry in the mapping.
@@ -108,6 +110,7 @@ impl AddAssign for MemSizeStats {
         self.private_dirty += other.private_dirty;
         self.referenced += other.referenced;
         self.anonymous += other.anonymous;
+        self.anonymous_thp += other.anonymous_thp;
         self.lazy_free += other.lazy_free;
         self.swap += other.swap;
         self.swap_pss += other.swap_pss;
@@ -245,6 +248,9 @@ impl<P: Platform> Mm<P> {
         let dirty = leaf.has(LeafFlags::DIRTY) || folio.flags().contains(FolioFlags::DIRTY);
         if folio.rss_kind() == RssKind::Anon {
             stats.anonymous += PAGE_SIZE;
+            if leaf.level() == Level::PMD {
+                stats.anonymous_thp += PAGE_SIZE;
+            }
             if !dirty && !folio.flags().contains(FolioFlags::SWAPBACKED) {
                 stats.lazy_free += PAGE_SIZE;
             }

@@ -28,6 +28,7 @@ impl<P: Platform> Mm<P> {
             ("PageTables:", self.gauge(Gauge::PageTablePages)),
             ("CommitLimit:", self.commit_limit()),
             ("Committed_AS:", self.committed()),
+            ("AnonHugePages:", self.gauge(Gauge::AnonThps)),
         ];
         let mut lines = before.into_iter().chain(lru_lines(|list| self.listed(list))).chain(after);
         lines.try_for_each(|(name, pages)| writeln!(out, "{name:<16}{:>8} kB", pages * PAGE_SIZE / 1024))

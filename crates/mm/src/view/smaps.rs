@@ -40,8 +40,8 @@ fn figures(out: &mut dyn Write, stats: &MemSizeStats, rollup: bool) -> fmt::Resu
     field(out, "Anonymous:", stats.anonymous)?;
     field(out, "KSM:", 0)?;
     field(out, "LazyFree:", stats.lazy_free)?;
-    const NONE_YET: [&str; 5] =
-        ["AnonHugePages:", "ShmemPmdMapped:", "FilePmdMapped:", "Shared_Hugetlb:", "Private_Hugetlb:"];
+    field(out, "AnonHugePages:", stats.anonymous_thp)?;
+    const NONE_YET: [&str; 4] = ["ShmemPmdMapped:", "FilePmdMapped:", "Shared_Hugetlb:", "Private_Hugetlb:"];
     NONE_YET.iter().try_for_each(|name| field(out, name, 0))?;
     field(out, "Swap:", stats.swap)?;
     field(out, "SwapPss:", stats.swap_pss.bytes())?;
@@ -49,7 +49,7 @@ fn figures(out: &mut dyn Write, stats: &MemSizeStats, rollup: bool) -> fmt::Resu
 }
 
 /// Two-letter flags of a mapping.
-type FlagWords = ArrayVec<&'static str, 21>;
+type FlagWords = ArrayVec<&'static str, 23>;
 
 /// Returns the two-letter flags of a mapping, in the order of Linux's bits (`show_smap_vma_flags`).
 fn flag_words<P: Platform>(vma: &Vma<P>) -> FlagWords {
@@ -77,6 +77,8 @@ fn flag_words<P: Platform>(vma: &Vma<P>) -> FlagWords {
         (flags.contains(VmFlags::WIPEONFORK), "wf"),
         (flags.contains(VmFlags::DONTDUMP), "dd"),
         (flags.contains(VmFlags::SOFTDIRTY), "sd"),
+        (flags.contains(VmFlags::HUGEPAGE), "hg"),
+        (flags.contains(VmFlags::NOHUGEPAGE), "nh"),
         (flags.contains(VmFlags::SEALED), "sl"),
     ];
     words.into_iter().filter(|(holds, _)| *holds).map(|(_, word)| word).collect()
@@ -108,18 +110,18 @@ impl<P: Platform> Mm<P> {
     ///
     /// Returns its range, and the result of the writer.
     fn show_smap(&self, space: &Space<P>, from: VirtAddr, out: &mut dyn Write) -> Option<(PageRange, fmt::Result)> {
-        let (range, flags, written) = {
+        let (range, flags, eligible, written) = {
             let map = space.map().read();
             let (start, vma) = map.iter_from(from).next()?;
-            (vma.range(start), flag_words(vma), MapsLine::of(&map, start, vma).write(out))
+            let eligible = self.is_thp_eligible(space, vma, start);
+            (vma.range(start), flag_words(vma), eligible, MapsLine::of(&map, start, vma).write(out))
         };
         let mut show = |stats: MemSizeStats| {
             field(out, "Size:", stats.size)?;
             field(out, "KernelPageSize:", PAGE_SIZE)?;
             field(out, "MMUPageSize:", PAGE_SIZE)?;
             figures(out, &stats, false)?;
-            // Faults map no huge pages yet.
-            line(out, "THPeligible:", 0, "")?;
+            line(out, "THPeligible:", u64::from(eligible), "")?;
             out.write_str("VmFlags: ")?;
             flags.iter().try_for_each(|word| write!(out, "{word} "))?;
             out.write_char('\n')

@@ -52,6 +52,14 @@ impl<I: Isa> Scene<I> {
         Self::on(TestWorld::sized(2, bytes))
     }
 
+    /// A process that gets huge pages from [`BLOCKS`] on.
+    fn with_blocks() -> Self {
+        let scene = Self::sized(16 << 20);
+        scene.world.set(MmSetting::ThpEnabled, "always");
+        scene.process.map_at(BLOCKS, 1024, Rights::RW, MapFlags::PRIVATE | MapFlags::FIXED);
+        scene
+    }
+
     fn on(world: Rc<TestWorld<I>>) -> Self {
         world.set(MmSetting::OvercommitMemory, "1");
         world.set(MmSetting::CowPageTables, "never");
@@ -256,6 +264,62 @@ fn shared_tables<I: Isa>() -> Vec<Operation<I>> {
     ]
 }
 
+/// Faults that map large folios, or could not, and a split.
+fn large_folios<I: Isa>() -> Vec<Operation<I>> {
+    vec![
+        (
+            "a store that maps a huge page",
+            |_| {
+                let scene = Scene::<I>::with_blocks();
+                scene.changes(|| scene.process.write(CPU, BLOCKS, 1))
+            },
+            vec![(C::PgFault, 1), (C::PwZeroed, 512), (C::ThpFaultAlloc, 1)],
+        ),
+        (
+            "a store that maps a folio of 16 pages, because there is no huge page",
+            |_| {
+                let scene = Scene::<I>::with_blocks();
+                scene.world.set(MmSetting::ThpEnabled64k, "always");
+                scene.world.lab.run(CPU, &scene.process.space);
+                scene.world.lab.sim().fail_allocation_after(3, AllocationFailure::One);
+                let changes = scene.changes(|| scene.process.write(CPU, BLOCKS, 1));
+                scene.world.lab.sim().permit_allocations();
+                changes
+            },
+            vec![(C::PgFault, 1), (C::PwZeroed, 16), (C::ThpFaultFallback, 1), (C::PwMthpFaultAlloc, 1)],
+        ),
+        (
+            "a load that maps the huge page of zeroes, which is new",
+            |_| {
+                let scene = Scene::<I>::with_blocks();
+                scene.changes(|| scene.process.read(CPU, BLOCKS))
+            },
+            vec![(C::PgFault, 1), (C::PwZeroed, 512), (C::ThpZeroPageAlloc, 1)],
+        ),
+        (
+            "a load for which there is no huge page of zeroes",
+            |_| {
+                let scene = Scene::<I>::with_blocks();
+                scene.world.lab.run(CPU, &scene.process.space);
+                scene.world.lab.sim().fail_allocation_after(3, AllocationFailure::One);
+                let changes = scene.changes(|| scene.process.read(CPU, BLOCKS));
+                scene.world.lab.sim().permit_allocations();
+                changes
+            },
+            vec![(C::PgFault, 1), (C::ThpFaultFallback, 1), (C::ThpZeroPageAllocFailed, 1)],
+        ),
+        (
+            "an unmap of a part of a huge page",
+            |_| {
+                let scene = Scene::<I>::with_blocks();
+                scene.process.write(CPU, BLOCKS, 1);
+                scene.changes(|| scene.process.unmap(BLOCKS, 1))
+            },
+            vec![(C::ThpSplitPmd, 1)],
+        ),
+    ]
+}
+
 /// Forks that copy tables which they might share, each for a reason.
 fn copied_tables<I: Isa>() -> Vec<Operation<I>> {
     vec![
@@ -290,7 +354,8 @@ fn copied_tables<I: Isa>() -> Vec<Operation<I>> {
                 let scene = Scene::<I>::sized(16 << 20);
                 scene.world.set(MmSetting::CowPageTables, "always");
                 let base = scene.process.map_at(BLOCKS, 1024, Rights::RW, MapFlags::PRIVATE | MapFlags::FIXED);
-                scene.process.map_block(base, at(base, 512));
+                scene.process.write(CPU, base, 1);
+                scene.process.map_huge(at(base, 512));
                 scene.process.advise(base, 1, Advice::DontFork);
                 scene.changes(|| scene.process.fork())
             },
@@ -646,8 +711,19 @@ fn user_pages<I: Isa>() -> Vec<Operation<I>> {
 
 /// The operations of all rooms.
 fn operations<I: Isa>() -> Vec<Operation<I>> {
-    let rooms =
-        [faults, forks, shared_tables, copied_tables, files, swap, evicted_files, reclaim, locked_memory, user_pages];
+    let rooms = [
+        faults,
+        forks,
+        shared_tables,
+        copied_tables,
+        large_folios,
+        files,
+        swap,
+        evicted_files,
+        reclaim,
+        locked_memory,
+        user_pages,
+    ];
     rooms.into_iter().flat_map(|room| room()).collect()
 }
 

@@ -29,7 +29,8 @@ fn the_copy_of_a_pinned_page_is_a_page_of_the_child<I: Isa>() {
             let flags = MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE;
             process.map_at(BASE, 1024, Rights::RW, flags);
             if page >= BLOCK {
-                process.map_block(BASE, BLOCK);
+                process.write(CPU, BASE, 1);
+                process.map_huge(BLOCK);
             }
             process.write(CPU, page, 11);
             let pin = process.take(CPU, page, 1, GupCall::Pin(GupFlags::WRITE)).expect("a page");

@@ -229,7 +229,8 @@ fn a_block_is_not_moved<I: Isa>() {
     let process = TestProcess::new(&world);
     let near = process.anon(2048);
     let block = VirtAddr::new(at(near, 512).raw().next_multiple_of(2 << 20));
-    process.map_block(near, block);
+    process.write(CPU, near, 1);
+    process.map_huge(block);
     assert_eq!(move_to(&process, &[block], FAR, true).0, 1);
     assert_eq!(nodes(&process, &[block]), [Ok(NEAR)]);
     world.recount(&[&process]);

@@ -1,8 +1,6 @@
-//! Blocks of 2 MiB under the calls of the memory manager: split where a call cuts them, else whole.
+//! Huge pages under the calls of the memory manager: split where a call cuts them, else whole.
 //!
-//! No call maps blocks yet, so the tests do.
-//!
-//! Not covered: blocks of files.
+//! Not covered: huge pages of files.
 
 use pagewright_arch::{Isa, on_both};
 use pagewright_lab::harness::race::{assert_holds, race, race_in_two_turns};
@@ -31,11 +29,10 @@ on_both! {
     a_call_on_all_of_it_leaves_a_block_whole,
     fork_shares_a_block_and_copies_a_pinned_one,
     a_fork_of_a_pinned_block_needs_no_free_block,
-    a_truncation_removes_a_block_below_a_shared_table,
-    a_table_of_a_block_is_shared_once_the_block_is_pinned_no_more,
+    a_table_is_shared_again_once_its_huge_pages_are_gone,
     what_is_discarded_beside_a_split_does_not_come_back:
         assert_holds(SCHEDULES, split_beside_a_discard::<I>, "a discarded page has its old contents"),
-    a_break_copies_what_is_above_a_block_in_its_table,
+    what_is_beside_a_huge_page_is_shared,
     a_pin_for_reading_splits_a_block_only_if_it_is_shared,
     a_block_moves_whole_or_is_split,
     a_page_out_leaves_a_block_where_it_is,
@@ -50,21 +47,22 @@ fn mapped<I: Isa>() -> (Rc<TestWorld<I>>, TestProcess<I>) {
     let process = TestProcess::new(&world);
     let flags = MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE;
     process.map_at(BASE, 4 * PAGES, Rights::RW, flags);
-    process.map_block(BASE, BLOCK);
+    process.write(CPU, BASE, 1);
+    process.map_huge(BLOCK);
     WRITTEN.iter().for_each(|page| process.write(CPU, at(BLOCK, *page), page + 1));
     assert_eq!(process.leaf_level(at(BLOCK, 7)), Some(Level::PMD));
     world.recount(&[&process]);
     (world, process)
 }
 
-/// A store below a shared table that has a block copies the pointers on both sides of it.
-fn a_break_copies_what_is_above_a_block_in_its_table<I: Isa>() {
+/// The tables of the last level beside it, and below the copy of the one above.
+fn what_is_beside_a_huge_page_is_shared<I: Isa>() {
     let (world, process) = mapped::<I>();
     world.set(MmSetting::CowPageTables, "always");
     let pages = [BASE, at(BASE, 2 * PAGES), at(BASE, 3 * PAGES)];
     pages.iter().for_each(|va| process.write(CPU, *va, va.raw()));
     let child = process.fork();
-    assert_eq!(world.count(Counter::PwTableShared), 1);
+    assert_eq!((world.count(Counter::PwTableShared), world.count(Counter::PwTableCopiedBlock)), (3, 1));
     for stores in pages {
         child.write(CPU, stores, 5);
         let expected = |va: VirtAddr| if va <= stores { 5 } else { va.raw() };
@@ -92,7 +90,8 @@ fn peak_beside_an_unmap<I: Isa>(seed: u64) -> bool {
     let saw = seen.clone();
     let programs: Vec<CoroutineBody> = vec![
         Box::new(move || {
-            maps.map_block(near, near.add(SPAN));
+            maps.write(CPU, near, 1);
+            maps.map_huge(near.add(SPAN));
             saw.set(maps.space.rss().bytes());
         }),
         Box::new(move || discards.advise(OTHER, &space, BLOCK, PAGES, Advice::DontNeed)),
@@ -211,38 +210,21 @@ fn a_fork_of_a_pinned_block_needs_no_free_block<I: Isa>() {
     end(&world, &[&process, &child]);
 }
 
-/// Its table, which is above the last level, is shared: a truncation removes the block for all.
-fn a_truncation_removes_a_block_below_a_shared_table<I: Isa>() {
-    let world = TestWorld::<I>::sized(2, 16 << 20);
-    let (process, file) = (TestProcess::new(&world), world.file(4 * PAGES));
-    process.map_over(BASE, &file, Rights::RW, MapFlags::PRIVATE | MapFlags::FIXED);
-    process.map_block(BASE, BLOCK);
-    world.set(MmSetting::CowPageTables, "always");
-    let child = process.fork();
-    for process in [&process, &child] {
-        assert_eq!(process.read(OTHER, at(BLOCK, 7)), 0);
-    }
-    world.on(CPU, |mm| mm.truncate(&file, 0)).expect("no seals");
-    for process in [&process, &child] {
-        assert_eq!(process.leaf_level(BLOCK), None);
-        assert!(process.touch(OTHER, at(BLOCK, 7), Access::Read).is_err(), "SIGBUS");
-    }
-    world.on(CPU, |mm| mm.forget_file(&file));
-    end(&world, &[&process, &child]);
-}
-
-/// INV-SHARE-PIN: a pin that is over keeps no table from being shared.
-fn a_table_of_a_block_is_shared_once_the_block_is_pinned_no_more<I: Isa>() {
+/// INV-HUGE-OWN: the first fork after that removes the marks, and the next shares.
+fn a_table_is_shared_again_once_its_huge_pages_are_gone<I: Isa>() {
     let (world, process) = mapped::<I>();
     world.set(MmSetting::CowPageTables, "always");
-    let none = GupFlags::empty();
-    for call in [GupCall::Pin(none), GupCall::PinFast(GupFlags::WRITE)] {
-        process.take(CPU, at(BLOCK, 7), 1, call).expect("mapped").release(MakeDirty::No);
+    let copied = || {
         let entries = world.count(Counter::PwForkEntries);
         process.fork().end();
-        assert_eq!(world.count(Counter::PwForkEntries), entries, "{call:?}: no entry is copied");
-        assert_eq!(process.leaf_level(BLOCK), Some(Level::PMD));
-    }
+        world.count(Counter::PwForkEntries) - entries
+    };
+    assert_eq!([copied(), copied()], [1; 2], "the huge page, and nothing of the table beside it");
+    process.unmap(BLOCK, PAGES);
+    let shared = world.count(Counter::PwTableShared);
+    assert_eq!(copied(), 0);
+    assert_eq!(copied(), 0);
+    assert_eq!(world.count(Counter::PwTableShared) - shared, 2, "a table each");
     end(&world, &[&process]);
 }
 

@@ -32,11 +32,11 @@ fn a_pool_folio_is_mapped_by_one_leaf_and_outlives_its_slot<I: Isa>() {
             let held = guest.read();
             let tables = held.tables(tlb).owned(PageRange::page(VA));
             let mut reserve = TableReserve::new(tlb);
-            reserve.fill(tables.missing(VA, Level::PMD)).expect("memory");
+            reserve.fill(tables.missing(VA, Level::PMD) + 1).expect("memory");
             tables.ensure(VA, Level::PMD, &mut reserve);
             let leaf = Leaf { pfn: folio.pfn(), rights: Rights::RW, flags: LeafFlags::USER };
             let table = tables.lock_level(VA, Level::PMD).expect("just made");
-            table.run(Mlocked(false)).map(VA, OwnedLeaf::new(leaf, folio));
+            table.run(Mlocked(false)).map_huge(VA, OwnedLeaf::new(leaf, folio), &mut reserve);
         }
         tlb.switch_to(guest.table().context());
 

@@ -1,4 +1,4 @@
-//! The rules D1–D3, D6, D7, D9, D12, D16–D18 and D22 (`docs/oracle.md`), applied to all claims.
+//! The rules D1–D3, D6, D7, D9, D12, D13, D16–D18 and D22 (`docs/oracle.md`), for all claims.
 
 use super::Census;
 use super::tables::{Page, TableScan};
@@ -7,7 +7,7 @@ use crate::tally::{Antecedent, Tally};
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use pagewright_types::snapshot::{FolioRecord, PageKind, PageRecord, SpaceRecord, TableRecord, VmstatGauge};
-use pagewright_types::{IsaKind, LruList, Order, PAGE_SIZE, Pfn, PhysAddr, SwapEntry};
+use pagewright_types::{IsaKind, Level, LruList, Order, PAGE_SIZE, Pfn, PhysAddr, SwapEntry};
 
 pub(super) fn run(
     census: &Census,
@@ -31,18 +31,20 @@ pub(super) fn run(
         comparison.space(&scan, space);
     }
     for table in &census.tables {
-        comparison.table(&scan, table);
+        comparison.table(&scan, census, table);
     }
     for live in &census.live {
         let counted = match live.gauge {
-            VmstatGauge::TablePages => scan.tables.len() as u64,
+            VmstatGauge::TablePages => (scan.tables.len() + census.deposited.len()) as u64,
             VmstatGauge::AnonPages => scan.mapped_pages(|kind| kind == PageKind::Anon),
+            VmstatGauge::AnonThps => scan.entirely_mapped_pages(PageKind::Anon),
             VmstatGauge::MappedPages => scan.mapped_pages(|kind| kind != PageKind::Anon),
             VmstatGauge::Pins => census.pinned.values().sum(),
             VmstatGauge::Listed(list) => listed_pages(census, list),
         };
         comparison.expect(CountKind::Gauge(live.gauge), live.count, counted);
     }
+    comparison.deposits(&scan, census);
     comparison.slots(&scan, census);
     comparison.lists(census);
     comparison.unclaimed(&scan, census);
@@ -149,11 +151,27 @@ impl Comparison<'_> {
         }
     }
 
-    /// D9: the sharers of a table = the entries that point to it.
-    fn table(&mut self, scan: &TableScan, claim: &TableRecord) {
+    /// D13: a table has a deposit for each leaf of the PMD level.
+    fn deposits(&mut self, scan: &TableScan, census: &Census) {
+        let holders = scan.tables.iter().filter(|(_, table)| table.pmd_leaves > 0).map(|(pfn, _)| pfn);
+        for &holder in census.deposits.keys().chain(holders).collect::<BTreeSet<_>>() {
+            let leaves = scan.tables.get(&holder).map_or(0, |table| table.pmd_leaves);
+            self.tally.note(Antecedent::Deposits);
+            self.expect(CountKind::Deposits(holder), census.deposits_of(holder), leaves);
+        }
+    }
+
+    /// D9: the sharers of a table = the entries that point to it; none points to a deposit.
+    fn table(&mut self, scan: &TableScan, census: &Census, claim: &TableRecord) {
         let TableRecord { pfn, level, shares } = *claim;
         self.tally.note(Antecedent::TableShares);
         let table = scan.tables.get(&pfn);
+        if census.deposited.contains(&pfn) {
+            // It is as it was made, with one share, until it is hooked.
+            self.expect(CountKind::Shares(pfn), 0, table.map_or(0, |table| table.shares));
+            self.expect(CountKind::TableLevel(pfn), u64::from(level.raw()), u64::from(Level::PTE.raw()));
+            return;
+        }
         if table.is_some_and(|table| table.shares > 1) {
             self.tally.note(Antecedent::SharedTables);
         }

@@ -20,7 +20,9 @@ use crate::count::CountMismatch;
 use crate::tally::Tally;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
-use pagewright_types::snapshot::{FolioRecord, GaugeRecord, PageRecord, SnapshotRecord, SpaceRecord, TableRecord};
+use pagewright_types::snapshot::{
+    DepositRecord, FolioRecord, GaugeRecord, PageRecord, SnapshotRecord, SpaceRecord, TableRecord,
+};
 use pagewright_types::{IsaKind, LruList, Pfn, PhysAddr, SwapEntry};
 
 /// The bits of an entry that only software reads.
@@ -112,6 +114,10 @@ pub struct Census {
     named: BTreeMap<SwapEntry, u64>,
     spaces: Vec<SpaceRecord>,
     tables: Vec<TableRecord>,
+    /// The deposited tables.
+    deposited: BTreeSet<Pfn>,
+    /// The number of them that each table has.
+    deposits: BTreeMap<Pfn, u64>,
     live: Vec<GaugeRecord>,
 }
 
@@ -138,6 +144,10 @@ impl Census {
             SnapshotRecord::SwapRef(named) => *self.named.entry(named.entry).or_default() += 1,
             SnapshotRecord::Space(space) => self.spaces.push(space),
             SnapshotRecord::Table(table) => self.tables.push(table),
+            SnapshotRecord::Deposit(DepositRecord { pfn, holder }) => {
+                self.deposited.insert(pfn);
+                *self.deposits.entry(holder).or_default() += 1;
+            }
             SnapshotRecord::Gauge(live) => self.live.push(live),
         }
     }
@@ -147,6 +157,11 @@ impl Census {
     /// A memory manager counts the pins of a large folio, and not of which pages they are.
     pub fn add_pinned_page(&mut self, page: Pfn) {
         self.pinned_pages.insert(page);
+    }
+
+    /// The claimed number of deposits of a table.
+    fn deposits_of(&self, table: Pfn) -> u64 {
+        self.deposits.get(&table).copied().unwrap_or(0)
     }
 
     /// Whether a page of a folio is known to be pinned.

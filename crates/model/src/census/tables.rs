@@ -8,7 +8,7 @@
 //! the tables that point to it, and each page those of its entries: its logical mappings. Up from
 //! the last level, each table has the shares of the pages that it maps.
 
-use super::{Census, SoftwareBits};
+use super::Census;
 use crate::walk::{self, DecodedEntry, PathRights};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -31,6 +31,8 @@ pub(super) struct Table {
     paths: Vec<PathRights>,
     /// The tables that its entries point to.
     below: Vec<Pfn>,
+    /// Its leaves of the PMD level, special ones included.
+    pub(super) pmd_leaves: u64,
     /// The pairs of a space and a path from its root; known at the end of the walk.
     spaces: u64,
     /// What its entries map or name, of pages that count as resident or in swap.
@@ -159,7 +161,7 @@ impl TableScan {
             unowned: Vec::new(),
             malformed: Vec::new(),
         };
-        let mut walk = TableWalk { scan: &mut scan, isa, bits: census.bits, read, next: Vec::new() };
+        let mut walk = TableWalk { scan: &mut scan, isa, census, read, next: Vec::new() };
         for claim in &census.spaces {
             walk.point_to(claim.root, Level::PGD, None, &[PathRights::ROOT]);
         }
@@ -260,6 +262,12 @@ impl TableScan {
         self.pages.range(head..head.add(frames)).filter(|(_, page)| page.mapcount > 0).count() as u64
     }
 
+    /// Pages of the folios of a kind that an entry maps whole.
+    pub(super) fn entirely_mapped_pages(&self, kind: PageKind) -> u64 {
+        let folios = self.folios.values().filter(|folio| folio.kind == Some(kind) && folio.entire > 0);
+        folios.map(|folio| u64::from(folio.frames)).sum()
+    }
+
     /// Mapped pages of the wanted kinds.
     pub(super) fn mapped_pages(&self, wanted: impl Fn(PageKind) -> bool) -> u64 {
         let folios = self.folios.iter().filter(|(_, folio)| folio.kind.is_some_and(&wanted));
@@ -279,7 +287,7 @@ fn folio(claim: &FolioRecord) -> (Pfn, Folio) {
 struct TableWalk<'a> {
     scan: &'a mut TableScan,
     isa: IsaKind,
-    bits: SoftwareBits,
+    census: &'a Census,
     read: &'a dyn Fn(PhysAddr) -> u64,
     /// The tables of the next level.
     next: Vec<Pfn>,
@@ -301,9 +309,9 @@ impl TableWalk<'_> {
     fn point_to(&mut self, pfn: Pfn, level: Level, parent: Option<Pfn>, paths: &[PathRights]) {
         let table = self.scan.tables.entry(pfn).or_insert_with(|| {
             self.next.push(pfn);
-            let reach = Reach { tables: 1, ..Reach::default() };
+            let reach = Reach { tables: 1 + self.census.deposits_of(pfn), ..Reach::default() };
             let (paths, below, pages) = (Vec::new(), Vec::new(), Vec::new());
-            Table { level, shares: 0, parent, paths, below, spaces: 0, pages, reach }
+            Table { level, shares: 0, parent, paths, below, pmd_leaves: 0, spaces: 0, pages, reach }
         });
         table.shares += 1;
         if table.level != level {
@@ -352,7 +360,7 @@ impl TableWalk<'_> {
                     self.leaf(pfn, level, to, raw, writable);
                 }
                 DecodedEntry::NotPresent => match walk::frame_field(self.isa, level, raw) {
-                    Some(to) if raw & self.bits.prot_none_leaf != 0 => self.leaf(pfn, level, to, raw, false),
+                    Some(to) if raw & self.census.bits.prot_none_leaf != 0 => self.leaf(pfn, level, to, raw, false),
                     Some(_) | None => self.swap_entry(pfn, raw),
                 },
                 DecodedEntry::Malformed => self.malformed(pfn),
@@ -361,7 +369,7 @@ impl TableWalk<'_> {
     }
 
     fn swap_entry(&mut self, table: Pfn, raw: u64) {
-        let Some(format) = self.bits.swap else { return };
+        let Some(format) = self.census.bits.swap else { return };
         let Some(entry) = format.entry(raw) else { return };
         self.scan.tables.entry(table).and_modify(|table| {
             table.reach.swapped += 1;
@@ -373,7 +381,10 @@ impl TableWalk<'_> {
     }
 
     fn leaf(&mut self, table: Pfn, level: Level, pfn: Pfn, raw: u64, writable: bool) {
-        if raw & self.bits.special != 0 {
+        if level == Level::PMD {
+            self.scan.tables.entry(table).and_modify(|table| table.pmd_leaves += 1);
+        }
+        if raw & self.census.bits.special != 0 {
             return;
         }
         let Some(head) = self.scan.head_of(pfn) else {
@@ -400,7 +411,7 @@ impl TableWalk<'_> {
         };
         page.mapcount += 1;
         page.writable |= writable;
-        if raw & self.bits.exclusive != 0 {
+        if raw & self.census.bits.exclusive != 0 {
             page.exclusive_in.push(table);
         }
     }

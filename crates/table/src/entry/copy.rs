@@ -18,6 +18,7 @@ use super::{CountedIn, EntryRun, Mlocked};
 use crate::leaf_view::LeafView;
 use crate::locked_table::LockedTable;
 use crate::owned_leaf::OwnedLeaf;
+use crate::reserve::TableReserve;
 use core::ops::Range;
 use pagewright_arch::{Entry, Isa, Leaf, LeafFlags, Pte, SoftEntry};
 use pagewright_plant::plant;
@@ -63,6 +64,15 @@ pub enum CopyStop {
     TooManyRefs(VirtAddr),
     /// A leaf above the last level may be pinned, and must be split first.
     PinnedBlock(VirtAddr),
+}
+
+impl CopyStop {
+    /// The address of the first entry that was not copied.
+    fn at(self) -> VirtAddr {
+        match self {
+            Self::NoFrame(va) | Self::TooManyRefs(va) | Self::PinnedBlock(va) => va,
+        }
+    }
 }
 
 bitflags::bitflags! {
@@ -147,6 +157,32 @@ impl<'h, P: Platform> LockedTable<'h, P> {
         gather.meet(self.table());
         let owe = |weakened| gather.extend(weakened, self.level());
         self.copy_part(to.run(Mlocked(false)), part, hooks, Some(H::copy_pinned), owe)
+    }
+
+    /// As [`copy_run`](Self::copy_run), for entries above the last level.
+    ///
+    /// Huge leaves take their deposits from `reserve`, which has as many tables as
+    /// [`huge_leaves`](Self::huge_leaves) said.
+    ///
+    /// # Errors
+    /// As `copy_run`.
+    ///
+    /// # Panics
+    /// As `copy_run`; when the reserve has fewer tables.
+    pub fn copy_huge_run<H: ForkHooks>(
+        &self,
+        to: &LockedTable<'_, P>,
+        part: PageRange,
+        hooks: &mut H,
+        reserve: &mut TableReserve<'_, P>,
+        gather: &mut Gather<'_, P>,
+    ) -> (u64, Result<(), CopyStop>) {
+        to.prepare_huge(self.huge_leaves(part), reserve);
+        let (copied, outcome) = self.copy_run(to, part, hooks, gather);
+        if let Err(stop) = outcome {
+            to.free_deposits(self.huge_leaves(PageRange::new(stop.at(), part.end())));
+        }
+        (copied, outcome)
     }
 
     /// Copies all entries for a space that stops to share this table, into a table of its own.
@@ -340,7 +376,7 @@ impl<'h, P: Platform> LockedTable<'h, P> {
             }
             Entry::Leaf(leaf) => {
                 debug_assert!(leaf.flags.contains(LeafFlags::SPECIAL), "a plain leaf at entry {index}");
-                child.map(self.address(index), OwnedLeaf::special(leaf));
+                child.install(self.address(index), OwnedLeaf::special(leaf));
             }
         }
         Ok(())
@@ -385,7 +421,7 @@ impl<P: Platform> EntryRun<'_, '_, P> {
             _ => folio.get_and_map_entire(),
         };
         // A child's mapping is not locked memory (`mlock(2)`).
-        self.change.add(kind, 1, change.pages);
+        self.change.add_change(kind, 1, change);
         self.table.store(index, pte);
         self.change.live += 1;
     }

@@ -6,8 +6,8 @@ use crate::locked_table::TableRight;
 use crate::owned_leaf::OwnedLeaf;
 use pagewright_arch::{Isa, Leaf, LeafFlags, SoftEntry};
 use pagewright_sync::Platform;
-use pagewright_tlb::frames::NewFolio;
-use pagewright_types::{Rights, VirtAddr};
+use pagewright_tlb::frames::{MapcountChange, NewFolio};
+use pagewright_types::{Level, PAGE_SIZE, Rights, VirtAddr};
 
 impl<P: Platform, R: TableRight> EntryRun<'_, '_, P, R> {
     /// Maps a page, or a block in a table above the last level, at an empty entry.
@@ -17,9 +17,17 @@ impl<P: Platform, R: TableRight> EntryRun<'_, '_, P, R> {
     /// shared table stands for all of them (INV-TLB-CLEARED).
     ///
     /// # Panics
-    /// In debug builds when the entry is not empty, or the table is shared and the leaf writable.
+    /// In debug builds when the entry is not empty or above the last level, or the table is shared
+    /// and the leaf writable.
     #[inline(always)]
     pub fn map(&mut self, va: VirtAddr, leaf: OwnedLeaf) {
+        debug_assert_eq!(self.table.level(), Level::PTE, "INV-HUGE-DEPOSIT: a huge leaf at {va} without a deposit");
+        self.install(va, leaf);
+    }
+
+    /// Stores a leaf in an empty entry of any level.
+    #[inline(always)]
+    pub(crate) fn install(&mut self, va: VirtAddr, leaf: OwnedLeaf) {
         debug_assert!(self.table.is_empty(va), "INV-TABLE-EMPTY: a leaf over {:?} at {va}", self.table.entry(va));
         self.table.flush_before_install(va);
         let plain = leaf.leaf();
@@ -43,18 +51,52 @@ impl<P: Platform, R: TableRight> EntryRun<'_, '_, P, R> {
     /// In debug builds also when the folio is not as large as the entry.
     #[inline]
     pub fn map_new(&mut self, va: VirtAddr, new: NewFolio, rights: Rights, flags: LeafFlags) {
+        debug_assert_eq!(self.table.level(), Level::PTE, "INV-HUGE-DEPOSIT: a huge leaf at {va} without a deposit");
+        self.install_new(va, new, rights, flags);
+    }
+
+    /// Stores the leaf of a new folio in an empty entry of any level.
+    #[inline]
+    pub(crate) fn install_new(&mut self, va: VirtAddr, new: NewFolio, rights: Rights, flags: LeafFlags) {
         debug_assert!(self.table.is_empty(va), "INV-TABLE-EMPTY: a leaf over {:?} at {va}", self.table.entry(va));
         let level = self.table.level();
         debug_assert_eq!(Some(new.block.order()), level.order(), "INV-TABLE-EMPTY: a folio of another size at {va}");
         self.table.flush_before_install(va);
         let reference = self.frames().new_mapped_folio(new);
         let folio = self.frames().folio_of(&reference);
-        self.change.add(folio.rss_kind(), 1, level.pages() as u32);
+        let pages = level.pages() as u32;
+        let entire = if level > Level::PTE { pages } else { 0 };
+        self.change.add_change(folio.rss_kind(), 1, MapcountChange { pages, entire, mapcount: 1 });
         self.mlock(folio);
         let leaf = Leaf { pfn: reference.into_raw(), rights, flags };
         publish_code(self.table.tables.tlb, level, leaf);
         self.table.put(va, P::Isa::leaf(level, leaf));
         self.change.live += 1;
+    }
+
+    /// Maps the pages of a folio that exists from now on, from `va` on, by an entry each.
+    ///
+    /// The entries have its only references. All are in this table.
+    ///
+    /// # Panics
+    /// In debug builds when one of them is not empty.
+    pub fn map_new_pages(&mut self, va: VirtAddr, new: NewFolio, rights: Rights, flags: LeafFlags) {
+        let (table, pages) = (self.table, new.block.order().frames());
+        let at = |index: u32| va.add(u64::from(index) * PAGE_SIZE);
+        for va in (0..pages).map(at) {
+            debug_assert!(table.is_empty(va), "INV-TABLE-EMPTY: a leaf over {:?} at {va}", table.entry(va));
+            table.flush_before_install(va);
+        }
+        let first = self.frames().new_folio_mapped_by_page(new).into_raw();
+        let folio = self.frames().folio(first);
+        self.change.add_run(folio.rss_kind(), pages as i32, pages as i32);
+        for index in 0..pages {
+            self.mlock(folio);
+            let leaf = Leaf { pfn: first.add(index), rights, flags };
+            publish_code(table.tables.tlb, Level::PTE, leaf);
+            table.put(at(index), P::Isa::leaf(Level::PTE, leaf));
+        }
+        self.change.live += pages as i32;
     }
 
     /// Stores a soft entry in an empty entry.
@@ -67,6 +109,9 @@ impl<P: Platform, R: TableRight> EntryRun<'_, '_, P, R> {
     /// In debug builds when the entry is not empty.
     pub fn map_soft(&mut self, va: VirtAddr, soft: SoftEntry) {
         debug_assert!(self.table.is_empty(va), "INV-TABLE-EMPTY: {soft:?} over {:?} at {va}", self.table.entry(va));
+        if self.table.level() > Level::PTE {
+            self.table.mark_huge();
+        }
         self.table.store_not_present(va, P::Isa::soft(soft));
         self.count_soft(soft, 1);
         self.change.live += 1;

@@ -41,7 +41,7 @@ use pagewright_arch::SoftEntry;
 use pagewright_plant::plant;
 use pagewright_sync::{Backend, LineRef, LineUse, Platform};
 use pagewright_tlb::Region;
-use pagewright_tlb::frames::{EntryCounts, FOLIO_COUNTS, Folio, RssKind, SWAP_ENTRIES};
+use pagewright_tlb::frames::{EntryCounts, FOLIO_COUNTS, Folio, MapcountChange, RssKind, SWAP_ENTRIES};
 use pagewright_types::{Gauge, Level, Pfn};
 
 /// Whether the mapping whose entries are edited is locked memory (`VM_LOCKED`).
@@ -76,14 +76,31 @@ struct RunChange {
     anon: i32,
     /// The same of pages of files and shared memory.
     mapped: i32,
+    /// Pages of anonymous folios that became mapped whole, or are not any more.
+    anon_thps: i32,
 }
 
 impl RunChange {
     #[inline]
     fn add(&mut self, kind: RssKind, sign: i32, pages: u32) {
-        self.entries[kind as usize] += sign;
+        self.add_run(kind, sign, sign * pages as i32);
+    }
+
+    /// Adds `entries` that come (or go, if negative), and the `pages` that these make mapped.
+    #[inline]
+    fn add_run(&mut self, kind: RssKind, entries: i32, pages: i32) {
+        self.entries[kind as usize] += entries;
         let gauge = if kind == RssKind::Anon { &mut self.anon } else { &mut self.mapped };
-        *gauge += sign * pages as i32;
+        *gauge += pages;
+    }
+
+    /// Adds an entry that comes (1) or goes (-1), and what it changed in its folio.
+    #[inline]
+    fn add_change(&mut self, kind: RssKind, sign: i32, change: MapcountChange) {
+        self.add(kind, sign, change.pages);
+        if kind == RssKind::Anon {
+            self.anon_thps += sign * change.entire as i32;
+        }
     }
 }
 
@@ -108,7 +125,7 @@ impl<'t, 'h, P: Platform, R: TableRight> EntryRun<'t, 'h, P, R> {
             Level::PTE => folio.map_page(folio.page_of(pfn)),
             _ => folio.map_entire(),
         };
-        self.change.add(kind, 1, change.pages);
+        self.change.add_change(kind, 1, change);
         self.mlock(folio);
     }
 
@@ -122,7 +139,7 @@ impl<'t, 'h, P: Platform, R: TableRight> EntryRun<'t, 'h, P, R> {
             Level::PTE => folio.unmap_page(folio.page_of(pfn)),
             _ => folio.unmap_entire(),
         };
-        self.change.add(kind, -1, change.pages);
+        self.change.add_change(kind, -1, change);
         self.munlock(folio);
     }
 
@@ -149,12 +166,15 @@ impl<P: Platform, R: TableRight> Drop for EntryRun<'_, '_, P, R> {
     // Inlined, so that a run whose edits count nothing costs nothing.
     #[inline(always)]
     fn drop(&mut self) {
-        let RunChange { live, entries, anon, mapped } = self.change;
+        let RunChange { live, entries, anon, mapped, anon_thps } = self.change;
         if live != 0 {
             self.table.page().adjust_live(live);
         }
         if (entries, anon, mapped) != (EntryCounts::default(), 0, 0) {
             self.tell_counts(entries, anon, mapped);
+        }
+        if anon_thps != 0 {
+            self.frames().adjust(Gauge::AnonThps, i64::from(anon_thps));
         }
     }
 }

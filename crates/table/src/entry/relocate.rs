@@ -13,7 +13,7 @@ use pagewright_plant::plant;
 use pagewright_sync::Platform;
 use pagewright_tlb::frames::{EntryCounts, RssKind, SWAP_ENTRIES};
 use pagewright_tlb::{Gather, OwedFlush};
-use pagewright_types::{PageRange, VirtAddr};
+use pagewright_types::{Level, PageRange, VirtAddr};
 
 /// What a move makes of the leaves that share all bits but their frame.
 struct MovedLeaf {
@@ -49,6 +49,9 @@ impl<'h, P: Platform> LockedTable<'h, P> {
         // A key belongs to an address: what is pending at the new ones is flushed before leaves are
         // stored there.
         to.flush_pending();
+        if self.level() > Level::PTE {
+            self.move_deposits(part, to);
+        }
         let only = only_kind(self.page().counts());
         let mut debts = gather.run(self.level());
         let mut left = self.indices(part);

@@ -72,6 +72,7 @@ impl<'h, P: Platform, R: EditRight<'h, P>> EntryRun<'_, 'h, P, R> {
     #[allow(unsafe_code)]
     fn removed(&mut self, va: VirtAddr, leaf: Leaf, owed: OwedFlush) -> R::Debt<OwnedLeaf> {
         let table = self.table;
+        table.free_deposit();
         if !leaf.flags.contains(LeafFlags::SPECIAL) {
             let folio = self.frames().folio(leaf.pfn);
             self.count_unmapped(folio, leaf.pfn);

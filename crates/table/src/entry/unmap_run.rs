@@ -114,6 +114,7 @@ impl<'h, P: Platform> EntryRun<'_, 'h, P> {
         if plant!(FlushBeforeClear; false, table.owes_when_cleared(pte, leaf)) {
             debts.owe(va);
         }
+        table.free_deposit();
         let Some((folio, kind)) = mapped.zip(kind) else { return };
         // SAFETY: INV-TABLE-OWNS – the leaf was cleared under the table's lock and is not restored,
         // so its reference has left the entry.

@@ -24,8 +24,8 @@
 //! The old pointers of X to Y and of Y to Z stay as they were. The right to store through them is
 //! gone one level further down, at their other children and at the leaves.
 //!
-//! INV-SHARE-ATOMIC: only the copy of the entries can fail. Then it is discarded, and the pointer
-//! gets its old value back.
+//! INV-SHARE-ATOMIC: only the copy of the last table, which comes first, can fail. Then it is
+//! discarded, and the pointer gets its old value back.
 
 use super::resident::Reach;
 use super::{add_share, drop_share, span_of};
@@ -35,7 +35,7 @@ use crate::own_tables::OwnTables;
 use crate::reserve::TableReserve;
 use crate::tables::{Descent, Tables};
 use crate::{IN_TRANSITION, below};
-use pagewright_arch::{Entry, Isa, Pte, PteSlot, TableEntry};
+use pagewright_arch::{Entry, Isa, PteSlot, TableEntry};
 use pagewright_plant::plant;
 use pagewright_sync::{Backend, Platform};
 use pagewright_tlb::{Debt, OwedFlush, RegionSet};
@@ -184,7 +184,7 @@ impl<'h, P: Platform> Tables<'h, P> {
         };
         let (made, edits) = (copy.made, copy.edits);
         plant!(CopiedBeforeGap => hide());
-        plant!(FailedBreakCounted; (), self.count_reached(edits));
+        self.count_reached(edits);
         self.hook_copy(&parent, index, new, level);
         plant!(BreakNotCounted; (), self.count_path_change(RegionSet::of(PageRange::page(va))));
         // INV-SHARE-LEAVE: every CPU of this space was flushed, and every walk has ended.
@@ -241,13 +241,11 @@ impl<P: Platform, H: CopyHooks> Break<'_, '_, P, H> {
         };
         let new = LockedTable::new(tables, self.reserve.take_table(level, tables.context().id()), level, self.va);
         self.made += 1;
-        // An upper table has nothing but pointers unless there are blocks.
-        let has_leaves = level == Level::PTE || tables.has_blocks();
-        if has_leaves && let Err(stop) = old.copy_shared(&new, self.hooks) {
+        // INV-HUGE-OWN: an upper table that is shared has nothing but pointers.
+        if level == Level::PTE
+            && let Err(stop) = old.copy_shared(&new, self.hooks)
+        {
             plant!(FailedCopyKept; core::mem::forget(new), self.discard(new));
-            if let Some(child) = below_it {
-                self.discard(LockedTable::new(tables, child, below(level), self.va));
-            }
             let (CopyStop::NoFrame(va) | CopyStop::TooManyRefs(va) | CopyStop::PinnedBlock(va)) = stop;
             return Err(BreakStop::TooManyRefs(va));
         }
@@ -274,32 +272,22 @@ impl<P: Platform, H: CopyHooks> Break<'_, '_, P, H> {
         let table = new.table();
         let noted = old.noted_edits();
         self.edits.add(noted);
-        plant!(FailedBreakCounted => tables.count_reached(noted));
         Ok(table)
     }
 
-    /// Gives up a copy that no walker has seen, with all that it holds.
+    /// Gives up a copy of a last-level table that no walker has seen, with all that it holds.
     #[allow(unsafe_code)]
     fn discard(&mut self, copy: LockedTable<'_, P>) {
         let (tables, table) = (self.tables, copy.table());
         for index in 0..Level::ENTRIES {
             let va = copy.address(index);
             match P::Isa::decode(copy.level(), copy.load(index)) {
-                Entry::Empty => {}
+                Entry::Empty | Entry::Table(_) => {}
                 Entry::Soft(soft) => {
                     EntryRun::new(&copy, Mlocked(false), CountedIn::Nowhere).unmap_soft(va);
                     self.hooks.discard_soft(soft);
                 }
                 Entry::Leaf(_) => EntryRun::new(&copy, Mlocked(false), CountedIn::Nowhere).discard(va),
-                Entry::Table(child) => {
-                    copy.store(index, Pte::EMPTY);
-                    copy.page().adjust_live(-1);
-                    if child.write_protected {
-                        drop_share(tables.tlb, child.pfn);
-                    } else {
-                        self.discard(LockedTable::new(tables, child.pfn, below(copy.level()), va));
-                    }
-                }
             }
         }
         drop(copy);

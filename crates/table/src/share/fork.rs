@@ -42,6 +42,9 @@ pub trait Shareable<P: Platform> {
     fn fill(&self, reserve: &mut TableReserve<'_, P>, count: usize) -> Result<(), NoFrames>;
 }
 
+/// The marks that say what is in a table or below it.
+const KEPT_MARKS: TableMarks = TableMarks::MAY_PIN.union(TableMarks::HOLDS_HUGE);
+
 /// One sharing of tables.
 struct Sharing<'s, 'h, 'g, P: Platform, S> {
     parent: Tables<'h, P>,
@@ -90,9 +93,6 @@ impl<P: Platform, M> MmapWrite<'_, P, M> {
         let (parent, child) = (self.tables(tlb), child.tables(tlb));
         parent.tree.note_shared();
         child.tree.note_shared();
-        if parent.has_blocks() {
-            child.tree.note_blocks();
-        }
         let (reserve, kept) = (TableReserve::new(tlb), EntryCounts::default());
         let all = parent.tree.rss().own();
         // The records of the tables below a shared pointer are not visited.
@@ -128,10 +128,10 @@ impl<P: Platform, M> MmapWrite<'_, P, M> {
 impl<P: Platform, S: Shareable<P>> Sharing<'_, '_, '_, P, S> {
     /// Shares what may be shared below two tables of one level; `base` is their first address.
     ///
-    /// Returns whether a table on the way is marked as pinned.
-    fn share_below(&mut self, (from, to): (Pfn, Pfn), level: Level, base: VirtAddr) -> Result<bool, NoFrames> {
+    /// Returns the marks that the table needs: those of what stays the parent's below it.
+    fn share_below(&mut self, (from, to): (Pfn, Pfn), level: Level, base: VirtAddr) -> Result<TableMarks, NoFrames> {
         self.keep(from, level);
-        let mut marked = false;
+        let mut marks = TableMarks::empty();
         // Fork holds the space for writing, so its own tables do not change.
         for (index, pte) in self.parent.present_in(from, 0..user_entries::<P>(level)) {
             let va = base.add(index as u64 * level.span());
@@ -141,12 +141,13 @@ impl<P: Platform, S: Shareable<P>> Sharing<'_, '_, '_, P, S> {
                 Entry::Leaf(_) | Entry::Soft(_) => {
                     // Any may be pinned.
                     self.complete = false;
-                    marked = true;
+                    marks |= TableMarks::MAY_PIN | TableMarks::HOLDS_HUGE;
                     continue;
                 }
             };
+            let holds_huge = plant!(HugeShared; false, self.marks(pointer.pfn).contains(TableMarks::HOLDS_HUGE));
             let parent = LockedTable::new(self.parent, from, level, va);
-            if self.shareable.may_share(span_of(va, level)) && self.try_share(&parent, index, pointer) {
+            if !holds_huge && self.shareable.may_share(span_of(va, level)) && self.try_share(&parent, index, pointer) {
                 drop(parent);
                 self.give_to_child(to, level, va, pointer.pfn);
                 continue;
@@ -155,7 +156,7 @@ impl<P: Platform, S: Shareable<P>> Sharing<'_, '_, '_, P, S> {
             if level == Level::PMD {
                 self.complete = false;
                 self.keep(pointer.pfn, Level::PTE);
-                marked |= self.marked(pointer.pfn);
+                marks |= self.marks(pointer.pfn) & KEPT_MARKS;
                 continue;
             }
             // The pointer is own: a table that is shared already has nothing that forbids it.
@@ -163,26 +164,24 @@ impl<P: Platform, S: Shareable<P>> Sharing<'_, '_, '_, P, S> {
             // A lockless walk marks the lowest table first. So it marks this one again, or the walk
             // below sees its mark.
             let page = self.parent.tlb.frames().table(pointer.pfn);
-            page.unmark(TableMarks::MAY_PIN);
-            let below_marked = self.share_below((pointer.pfn, child), below(level), va);
-            if !matches!(below_marked, Ok(false)) {
-                plant!(PinMarkLost; (), page.mark(TableMarks::MAY_PIN));
-            }
-            marked |= below_marked?;
+            page.unmark(KEPT_MARKS);
+            let below_marks = self.share_below((pointer.pfn, child), below(level), va);
+            plant!(PinMarkLost; (), page.mark(below_marks.unwrap_or(KEPT_MARKS)));
+            marks |= below_marks?;
             self.drop_if_empty(to, level, va, child);
         }
-        Ok(marked)
+        Ok(marks)
     }
 
     /// Counts a table that the parent keeps for itself.
     fn keep(&mut self, table: Pfn, level: Level) {
         let own = self.parent.counts_of(table, level);
         self.kept = core::array::from_fn(|kind| self.kept[kind] + own[kind]);
-        self.kept_tables += 1;
+        self.kept_tables += 1 + i64::from(self.parent.tlb.frames().table(table).deposits());
     }
 
-    fn marked(&self, table: Pfn) -> bool {
-        self.parent.tlb.frames().table(table).marks().contains(TableMarks::MAY_PIN)
+    fn marks(&self, table: Pfn) -> TableMarks {
+        self.parent.tlb.frames().table(table).marks()
     }
 
     fn marked_after(&self, table: Pfn, barrier: FullBarrier) -> bool {

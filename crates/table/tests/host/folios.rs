@@ -40,7 +40,15 @@ fn map_new<I: Isa>(space: &Space<I>, level: Level, kind: RssKind, (mlocked, dirt
     entry.set(LeafFlags::DIRTY, dirty);
     entry.set(LeafFlags::EXCLUSIVE, kind == RssKind::Anon);
     let new = NewFolio { block, owner, index: 0, flags };
-    let run = |table: &LockedTable<'_, Host<I>>| table.run(Mlocked(mlocked)).map_new(VA, new, Rights::RW, entry);
+    let mut reserve = TableReserve::new(&space.tlb);
+    reserve.fill(usize::from(level == Level::PMD)).expect("memory is left");
+    let run = |table: &LockedTable<'_, Host<I>>| {
+        let mut run = table.run(Mlocked(mlocked));
+        match level {
+            Level::PTE => run.map_new(VA, new, Rights::RW, entry),
+            _ => run.map_new_huge(VA, new, Rights::RW, entry, &mut reserve),
+        }
+    };
     space.locked(VA, level, run).expect("just made");
     space.tlb.frames().folio(pfn).get()
 }
@@ -95,9 +103,7 @@ fn a_split_moves_the_count_of_a_block_to_the_new_table<I: Isa>() {
         if pinned {
             space.tlb.frames().table(upper).mark(TableMarks::MAY_PIN);
         }
-        let mut reserve = TableReserve::new(&space.tlb);
-        reserve.fill(1).expect("memory is left");
-        assert!(space.split(VA, Level::PMD, &mut reserve));
+        assert!(space.split(VA));
         let below = space.table_at(VA, Level::PTE).expect("the table of the parts");
         let marks = space.tlb.frames().table(below).marks();
         assert_eq!(marks.contains(TableMarks::MAY_PIN), pinned, "fork looks there for pinned pages");
@@ -114,11 +120,9 @@ fn each_part_of_a_split_locks_the_folio_as_the_block_did<I: Isa>() {
         let other = map_new(&space, Level::PMD, RssKind::Anon, (mlocked, false));
         let locks = || space.tlb.frames().folio(other.pfn()).mlocks();
         assert_eq!(locks(), u32::from(mlocked));
-        let mut reserve = TableReserve::new(&space.tlb);
-        reserve.fill(1).expect("memory is left");
         let held = space.mmap.read();
         let own = held.tables(&space.tlb).owned(PageRange::page(VA));
-        assert!(own.split_leaf(VA, Level::PMD, Mlocked(mlocked), &mut reserve));
+        assert!(own.split_leaf(VA, Mlocked(mlocked)));
         assert_eq!(locks(), if mlocked { Level::ENTRIES as u32 } else { 0 });
         drop(held);
         unmap_run(&space, Level::PMD, Mlocked(mlocked));

@@ -10,23 +10,23 @@ use pagewright_types::judge::Fact;
 use pagewright_types::{Access, Gauge, Level, PAGE_SIZE, Pfn, VirtAddr};
 
 on_both_also_as_words! {
-    no_table_is_made_over_a_leaf_or_another_table,
+    no_table_is_made_over_another_table,
     a_table_made_for_all_counts_for_each_sharer_at_once,
     an_edit_for_all_is_declared_until_the_table_is_unlocked,
     a_block_is_left_to_a_fork_and_hides_no_table_behind_it,
     a_table_made_for_all_pays_what_has_no_place,
 }
 
-/// A block, and places below the same tables: one in an empty entry beside it, one further away.
+/// A page, and places below the same tables: one in an empty entry beside it, one further away.
 const BLOCK: VirtAddr = VirtAddr::new(1 << 30);
 const BESIDE: VirtAddr = VirtAddr::new((1 << 30) + (2 << 20));
 const FURTHER: VirtAddr = VirtAddr::new(2 << 30);
 
-/// A parent that CPU 1 runs and a child that CPU 2 runs, which share a table with a block.
+/// A parent that CPU 1 runs and a child that CPU 2 runs, which share a table with a page.
 fn sharing<I: Isa>() -> (Space<I>, Child<I>) {
     let space = Space::<I>::new(4, Delivery::AtOnce);
     on(1, || space.tlb.switch_to(space.context()));
-    space.map_special(BLOCK, Level::PMD, Pfn::new(512));
+    space.map_special(BLOCK, Level::PTE, Pfn::new(512));
     let child = fork(&space);
     assert!([1, 2].iter().all(|cpu| reads(&space, *cpu)));
     (space, child)
@@ -49,13 +49,13 @@ fn make_tables<I: Isa>(space: &Space<I>, mmap: &Child<I>, va: VirtAddr) -> usize
     (pages() - before) as usize
 }
 
-fn no_table_is_made_over_a_leaf_or_another_table<I: Isa>() {
+fn no_table_is_made_over_another_table<I: Isa>() {
     let (space, child) = sharing::<I>();
-    assert_eq!(make_tables(&space, &child, BLOCK), 0, "a block is there");
+    assert_eq!(make_tables(&space, &child, BLOCK), 0, "a table is there");
     for mmap in [&space.mmap, &child] {
         let held = mmap.read();
-        let leaf = held.tables(&space.tlb).peek(BLOCK).leaf().expect("the block");
-        assert_eq!((leaf.level(), leaf.pfn()), (Level::PMD, Pfn::new(512)));
+        let leaf = held.tables(&space.tlb).peek(BLOCK).leaf().expect("the page");
+        assert_eq!(leaf.pfn(), Pfn::new(512));
     }
     assert!([1, 2].iter().all(|cpu| reads(&space, *cpu)));
     assert_eq!(make_tables(&space, &child, BESIDE), 1);

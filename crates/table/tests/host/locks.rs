@@ -80,11 +80,9 @@ fn a_leaf_split_before_its_lock_was_acquired_is_not_edited<I: Isa>() {
         scope.spawn(move || {
             space.host.start_cpu(0);
             for round in 0..ROUNDS {
-                let mut reserve = TableReserve::new(&space.tlb);
-                reserve.fill(1).expect("memory is left");
                 start.wait();
                 let va = BASE.add(round * Level::PMD.span());
-                assert!(space.split(va, Level::PMD, &mut reserve));
+                assert!(space.split(va));
             }
         });
         scope.spawn(move || {
@@ -130,9 +128,7 @@ fn a_leaf_split_before_its_lock_was_acquired_is_visited_in_parts<I: Isa>() {
         let space = &space;
         scope.spawn(move || {
             space.host.start_cpu(0);
-            let mut reserve = TableReserve::new(&space.tlb);
-            reserve.fill(1).expect("memory is left");
-            let (split, _) = space.host.log(|| space.split(BASE, Level::PMD, &mut reserve));
+            let (split, _) = space.host.log(|| space.split(BASE));
             assert!(split);
         });
         scope.spawn(move || {

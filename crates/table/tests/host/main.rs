@@ -19,6 +19,7 @@ macro_rules! on_both_also_as_words {
 mod edits;
 mod folios;
 mod for_all;
+mod huge;
 mod locks;
 mod model;
 mod path;

@@ -5,7 +5,7 @@
 //! INV-TABLE-BBM promise is tried at every state that steps lead to. The space runs on a CPU that
 //! touches pages as it goes, so that an edit whose debt was too small shows in its TLB.
 
-use crate::space::Space;
+use crate::space::{Space, map_at};
 use crate::support::{Delivery, as_words};
 use pagewright_arch::{Aarch64, Caps, Isa, Leaf, LeafFlags, X86_64};
 use pagewright_table::{EntryView, OwnedLeaf, TableReserve};
@@ -50,7 +50,6 @@ enum Step {
     },
     Split {
         at: Place,
-        level: u8,
     },
     Touch {
         at: Place,
@@ -73,7 +72,7 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(at, level, rights, folio)| Step::Map { at, level, rights, folio }),
         3 => place().prop_map(|at| Step::Take { at }),
         3 => (place(), 0..8u8).prop_map(|(at, rights)| Step::Update { at, rights }),
-        1 => (place(), 1..3u8).prop_map(|(at, level)| Step::Split { at, level }),
+        1 => place().prop_map(|at| Step::Split { at }),
         4 => place().prop_map(|at| Step::Touch { at }),
         3 => (place(), place()).prop_map(|(one, other)| Step::Free { one, other }),
     ]
@@ -175,9 +174,11 @@ impl<I: Isa> Run<I> {
             }
         };
         let pfn = owned.leaf().pfn;
+        let mut reserve = TableReserve::new(tlb);
+        reserve.fill(usize::from(level == Level::PMD)).expect("memory is left");
         let edited = self.space.edit(va, level, |run| {
             assert_eq!((run.table().level(), run.table().entry(va)), (level, EntryView::Empty));
-            run.map(va, owned);
+            map_at(run, va, owned, &mut reserve);
         });
         edited.expect("just made");
         self.model.leaves.insert(va, Mapped { level, pfn, rights: readable(rights) });
@@ -212,13 +213,12 @@ impl<I: Isa> Run<I> {
         }
     }
 
-    fn split(&mut self, va: VirtAddr, level: Level) {
-        let mut reserve = TableReserve::new(&self.space.tlb);
-        reserve.fill(1).expect("memory is left");
-        let split = self.space.split(va, level, &mut reserve);
+    fn split(&mut self, va: VirtAddr) {
+        let (level, available) = (Level::PMD, self.space.tlb.frames().available());
+        let split = self.space.split(va);
         let expected = self.model.leaf_at(va).filter(|(_, leaf)| leaf.level == level);
         assert_eq!(split, expected.is_some());
-        assert_eq!(reserve.len(), usize::from(!split));
+        assert_eq!(self.space.tlb.frames().available(), available, "a split allocates nothing");
         let Some((start, leaf)) = expected else { return };
         let below = Level::new(level.raw() - 1);
         self.model.leaves.remove(&start);
@@ -265,7 +265,7 @@ impl<I: Isa> Run<I> {
                 gather.settle();
             }
             Step::Update { at, rights } => self.update(at.va(), Rights::from_bits_truncate(rights)),
-            Step::Split { at, level } => self.split(at.va(), Level::new(level)),
+            Step::Split { at } => self.split(at.va()),
             Step::Touch { at } => {
                 let leaf = self.space.host.access(at.va(), Access::Read);
                 let expected = self.model.leaf_at(at.va()).filter(|(_, leaf)| !leaf.rights.is_empty());
@@ -286,7 +286,10 @@ impl<I: Isa> Run<I> {
             let found = found.map(|(level, leaf)| Mapped { level, pfn: leaf.pfn, rights: leaf.rights });
             assert_eq!(found, Some(*leaf), "at {start}");
         }
-        assert_eq!(table.bytes(), self.model.tables.len() as u64 * PAGE_SIZE);
+        // INV-HUGE-DEPOSIT.
+        let deposits = self.model.leaves.values().filter(|leaf| leaf.level == Level::PMD).count();
+        assert_eq!(table.bytes(), (self.model.tables.len() + deposits) as u64 * PAGE_SIZE);
+        assert_eq!(table.deposits(), deposits as u64);
         let mut seen = BTreeSet::from([table.root()]);
         let counted = |level, base, pfn| {
             let page = tlb.frames().table(pfn);

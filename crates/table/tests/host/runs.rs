@@ -157,11 +157,17 @@ impl<I: Isa> World<I> {
     /// Maps a new folio if the entry of `level` is empty, and returns its frame then.
     fn map_new(&self, va: VirtAddr, level: Level, kind: RssKind) -> Option<Pfn> {
         let order = level.order().expect("a level with leaves");
+        let mut reserve = TableReserve::new(self.tlb());
+        reserve.fill(usize::from(level == Level::PMD)).ok()?;
         let mut new = Some(self.new_folio(order, kind)?);
         let mapped = self.parent.locked(va, level, |table| {
             let new = new.take_if(|_| table.is_empty(va))?;
             let pfn = new.pfn();
-            table.run(self.mlocked).map_new(va, new, Rights::RW, Self::flags(pfn, kind));
+            let mut run = table.run(self.mlocked);
+            match level {
+                Level::PTE => run.map_new(va, new, Rights::RW, Self::flags(pfn, kind)),
+                _ => run.map_new_huge(va, new, Rights::RW, Self::flags(pfn, kind), &mut reserve),
+            }
             Some(pfn)
         });
         if let Some(unused) = new {
@@ -228,16 +234,8 @@ impl<I: Isa> World<I> {
             Step::Copy { block: index } => self.copy(block(index)),
             Step::Move { from, to } => self.relocate(page(from), page(to)),
             Step::Split => {
-                let mut reserve = TableReserve::new(&self.parent.tlb);
-                if reserve.fill(1).is_ok() {
-                    let held = self.parent.mmap.read();
-                    held.tables(&self.parent.tlb).owned(block(2)).split_leaf(
-                        block(2).start(),
-                        Level::PMD,
-                        self.mlocked,
-                        &mut reserve,
-                    );
-                }
+                let held = self.parent.mmap.read();
+                held.tables(&self.parent.tlb).owned(block(2)).split_leaf(block(2).start(), self.mlocked);
             }
             Step::EndChild => self.empty_child(),
         }
@@ -280,13 +278,17 @@ impl<I: Isa> World<I> {
             let level = source.level();
             drop(source);
             let mut reserve = TableReserve::new(self.tlb());
-            if reserve.fill(to.missing(span.start(), level)).is_err() {
+            let huge = usize::from(level == Level::PMD);
+            if reserve.fill(to.missing(span.start(), level) + huge).is_err() {
                 continue;
             }
             to.ensure(span.start(), level, &mut reserve);
             let source = from.lock(span.start()).expect("as before");
             let target = to.lock_level(span.start(), level).expect("just made");
-            let (copied, stop) = source.copy_run(&target, span, &mut Hooks, &mut gather);
+            let (copied, stop) = match level {
+                Level::PTE => source.copy_run(&target, span, &mut Hooks, &mut gather),
+                _ => source.copy_huge_run(&target, span, &mut Hooks, &mut reserve, &mut gather),
+            };
             let entries = source.entries(span).filter(|va| !source.is_empty(*va)).count();
             assert_eq!((copied, stop), (entries as u64, Ok(())));
             for va in source.entries(span) {
@@ -373,6 +375,9 @@ impl<I: Isa> World<I> {
                     }
                 }
                 assert_eq!(frames.table(table.table()).counts(), counts, "the table for {}", table.range());
+                // INV-HUGE-DEPOSIT.
+                let huge = table.huge_leaves(table.range());
+                assert_eq!(frames.table(table.table()).deposits() as usize, huge, "the table for {}", table.range());
             }
             let rss = space.table().rss();
             let counted = RssKind::ALL.map(|kind| rss.of(kind));

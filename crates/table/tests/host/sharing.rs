@@ -6,8 +6,7 @@ use crate::pending::{VA, fork, is_flush, own, own_at, page, used};
 use crate::space::{Child, ShareIf, Space, is_of_last_table};
 use crate::support::{Delivery, declared, on};
 use pagewright_arch::{Effects, Isa, Leaf, LeafFlags, PteSlot, SoftEntry, SoftKind};
-use pagewright_table::{BreakStop, CopyHooks, Leaver, Mlocked, OwnedLeaf, SoftCopy, TableReserve};
-use pagewright_tlb::Batch;
+use pagewright_table::{Leaver, OwnedLeaf};
 use pagewright_tlb::frames::TableMarks;
 use pagewright_types::judge::Fact;
 use pagewright_types::{Level, Order, PageRange, Pfn, Rights, VirtAddr};
@@ -15,16 +14,13 @@ use pagewright_types::{Level, Order, PageRange, Pfn, Rights, VirtAddr};
 on_both_also_as_words! {
     a_table_is_declared_shared_while_two_spaces_have_it,
     a_fork_removes_the_mark_of_a_table_without_pinned_pages,
-    a_fork_keeps_the_mark_above_a_block_while_it_is_pinned,
     a_fork_removes_the_marks_above_a_table_that_it_leaves_to_be_copied,
     a_space_that_stops_to_share_has_still_accessed_its_pages,
     a_space_that_ends_is_left_by_lazy_cpus,
     a_gap_hides_no_shared_table_behind_it,
     a_lock_alone_stores_nothing,
     a_space_that_stops_to_share_keeps_its_markers,
-    a_space_that_stops_to_share_beside_a_block_keeps_what_is_behind_it,
     a_table_that_no_other_space_has_is_left_without_a_flush,
-    a_failed_copy_frees_the_page_that_was_unmapped_meanwhile,
     a_folio_that_is_pinned_through_another_table_does_not_stop_a_break,
 }
 
@@ -75,24 +71,6 @@ fn a_fork_removes_the_mark_of_a_table_without_pinned_pages<I: Isa>() {
     assert_eq!(still_marked(&space, Level::PTE), [false; 3]);
     let last = space.mmap.read().tables(&space.tlb).read_lock(VA).expect("a table").table();
     assert_eq!(space.tlb.frames().table(last).shares(), 2);
-}
-
-/// The fork after the pin looks at the block once more; later ones need not.
-fn a_fork_keeps_the_mark_above_a_block_while_it_is_pinned<I: Isa>() {
-    let space = Space::<I>::new(4, Delivery::AtOnce);
-    let (tlb, flags) = (&space.tlb, LeafFlags::USER | LeafFlags::ACCESSED | LeafFlags::EXCLUSIVE);
-    let folio = tlb.frames().new_folio(tlb.alloc(tlb.request(Order::PMD)).expect("memory is left"));
-    let block = OwnedLeaf::new(Leaf { pfn: folio.pfn(), rights: Rights::RW, flags }, folio);
-    let pfn = block.leaf().pfn;
-    space.ensure_tables(VA, Level::PMD);
-    space.edit(VA, Level::PMD, |run| run.map(VA, block)).expect("a table");
-    let pin = tlb.frames().folio(pfn).try_pin().expect("it is mapped");
-    for _ in 0..2 {
-        assert_eq!(still_marked(&space, Level::PMD), [true; 2]);
-    }
-    tlb.frames().unpin(pin).into_iter().for_each(|block| tlb.free(block));
-    let table = space.table_at(VA, Level::PMD).expect("a table");
-    assert_eq!((still_marked(&space, Level::PMD), tlb.frames().table(table).shares()), (vec![false; 2], 2));
 }
 
 /// Its pages are not looked at, and its own mark says that none is pinned.
@@ -173,21 +151,6 @@ fn a_space_that_stops_to_share_keeps_its_markers<I: Isa>() {
     assert_eq!(space.host.load(slot), marker);
 }
 
-fn a_space_that_stops_to_share_beside_a_block_keeps_what_is_behind_it<I: Isa>() {
-    let space = Space::<I>::new(4, Delivery::AtOnce);
-    let at = |index: u64| VA.add(index * Level::PMD.span());
-    space.map_special(at(0), Level::PMD, Pfn::new(512));
-    space.map_special(at(1), Level::PTE, Pfn::new(5));
-    space.map_special(at(2), Level::PTE, Pfn::new(6));
-    let child = fork(&space);
-    own_at(&space, &child, at(1));
-    for mmap in [&space.mmap, &child] {
-        let held = mmap.read();
-        let mapped = |index| held.tables(&space.tlb).peek(at(index)).leaf().map(|leaf| leaf.pfn());
-        assert_eq!([0, 1, 2].map(mapped), [512, 5, 6].map(|pfn| Some(Pfn::new(pfn))));
-    }
-}
-
 /// Its pointer becomes the space's own again, which allows more than before.
 fn a_table_that_no_other_space_has_is_left_without_a_flush<I: Isa>() {
     let space = used::<I>();
@@ -202,57 +165,6 @@ fn a_table_that_no_other_space_has_is_left_without_a_flush<I: Isa>() {
     assert!(leave(&child), "the table is left to the parent");
     assert!(!leave(&space.mmap));
     assert!(space.table_at(VA, Level::PTE).is_some());
-}
-
-/// Copies a marker after `unmap`, which edits tables that were copied already.
-struct MarkerCopied<F>(F);
-
-impl<F: FnMut()> CopyHooks for MarkerCopied<F> {
-    fn copy_soft(&mut self, soft: SoftEntry) -> Option<SoftCopy> {
-        (self.0)();
-        Some(SoftCopy { parent: soft, child: soft })
-    }
-
-    fn discard_soft(&mut self, _soft: SoftEntry) {}
-}
-
-/// INV-SHARE-ATOMIC: the copy of the last table has the last reference when the one above fails.
-///
-/// That has a marker, and a block with as many references as entries may take.
-fn a_failed_copy_frees_the_page_that_was_unmapped_meanwhile<I: Isa>() {
-    let (space, limit) = (used::<I>(), 3 << 30);
-    let (tlb, table) = (&space.tlb, space.table_at(VA, Level::PMD).expect("a table"));
-    let folio = tlb.frames().new_folio(tlb.alloc(tlb.request(Order::PMD)).expect("memory is left"));
-    let flags = LeafFlags::USER | LeafFlags::ACCESSED;
-    let block = OwnedLeaf::new(Leaf { pfn: folio.pfn(), rights: Rights::READ, flags }, folio);
-    let pfn = block.leaf().pfn;
-    let (marked, huge) = (VA.add(Level::PMD.span()), VA.add(2 * Level::PMD.span()));
-    space.edit(huge, Level::PMD, |run| run.map(huge, block)).expect("a table");
-    let marker = I::soft(SoftEntry { kind: SoftKind::Marker, exclusive: false, payload: 1 });
-    space.host.store(PteSlot { table, index: Level::PMD.index_of(marked) as u16 }, marker);
-    let child = fork(&space);
-    tlb.frames().folio(pfn).get_raw(limit - 1);
-    let mut reserve = TableReserve::new(tlb);
-    reserve.fill(3).expect("memory is left");
-    let free = tlb.frames().available() + reserve.len() as u64;
-    {
-        let (theirs, ours) = (space.mmap.read(), child.read());
-        let tables = theirs.tables(tlb);
-        let token = tables.family_token();
-        let mut hooks = MarkerCopied(|| {
-            let mut batch = Batch::new(tlb);
-            let table = tables.lock_for_all(VA, token.as_ref()).expect("a table");
-            let debt = table.run(Mlocked(false)).unmap(VA).expect("a leaf");
-            debt.absorb_into(&mut batch, space.context());
-            drop(table);
-            batch.settle();
-            assert_eq!(tlb.frames().available(), free - 3, "the copy has the page");
-        });
-        let stopped = on(3, || ours.tables(tlb).own(PageRange::page(VA), &mut hooks, &mut reserve).err());
-        assert_eq!(stopped, Some(BreakStop::TooManyRefs(huge)));
-    }
-    drop(reserve);
-    assert_eq!(tlb.frames().available(), free + 1, "the tables and the page");
 }
 
 /// The folio has one page in each of two tables, and the pin was taken through the other.

@@ -71,7 +71,14 @@ impl<I: Isa> Space<I> {
     /// Maps a frame that has no folio.
     pub(crate) fn map_special(&self, va: VirtAddr, level: Level, pfn: Pfn) {
         self.ensure_tables(va, level);
-        self.edit(va, level, |run| run.map(va, special(pfn))).expect("just made");
+        self.map_owned(va, level, special(pfn));
+    }
+
+    /// Maps a leaf of any level in a table that exists.
+    pub(crate) fn map_owned(&self, va: VirtAddr, level: Level, leaf: OwnedLeaf) {
+        let mut reserve = TableReserve::new(&self.tlb);
+        reserve.fill(usize::from(level == Level::PMD)).expect("memory is left");
+        self.edit(va, level, |run| map_at(run, va, leaf, &mut reserve)).expect("a table");
     }
 
     pub(crate) fn ensure_from(&self, va: VirtAddr, level: Level, reserve: &mut TableReserve<'_, Host<I>>) -> usize {
@@ -127,8 +134,8 @@ impl<I: Isa> Space<I> {
         self.locked(va, level, |table| (table.level() == level).then(|| table.table())).flatten()
     }
 
-    pub(crate) fn split(&self, va: VirtAddr, level: Level, reserve: &mut TableReserve<'_, Host<I>>) -> bool {
-        self.mmap.read().tables(&self.tlb).owned(PageRange::page(va)).split_leaf(va, level, Mlocked(false), reserve)
+    pub(crate) fn split(&self, va: VirtAddr) -> bool {
+        self.mmap.read().tables(&self.tlb).owned(PageRange::page(va)).split_leaf(va, Mlocked(false))
     }
 
     /// Takes the frame of a root that was closed, and fills it with what reads as entries.
@@ -143,6 +150,19 @@ impl<I: Isa> Space<I> {
     pub(crate) fn free_tables(&self, range: PageRange, limits: PageRange, gather: &mut Gather<'_, Host<I>>) {
         let held = self.mmap.write();
         held.tables_exclusive(held.tables(&self.tlb).owned(limits)).free(range, limits, gather);
+    }
+}
+
+/// Maps a leaf of the level of the table.
+pub(crate) fn map_at<I: Isa>(
+    run: &mut EntryRun<'_, '_, Host<I>>,
+    va: VirtAddr,
+    leaf: OwnedLeaf,
+    reserve: &mut TableReserve<'_, Host<I>>,
+) {
+    match run.table().level() {
+        Level::PTE => run.map(va, leaf),
+        _ => run.map_huge(va, leaf, reserve),
     }
 }
 

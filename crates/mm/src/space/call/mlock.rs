@@ -171,7 +171,8 @@ impl<P: Platform> Mm<P> {
         }
         map.reserve(self, 2)?;
         self.own_tables(map.tables(&self.tlb), range)?;
-        self.split_blocks(map, map.tables(&self.tlb), range)
+        self.split_huge_ends(map, map.tables(&self.tlb), range);
+        Ok(())
     }
 }
 

@@ -264,7 +264,7 @@ impl<P: Platform> Mm<P> {
         for range in [plan.source, plan.to] {
             self.own_tables(map.tables(&self.tlb), range)?;
         }
-        self.split_blocks(map, map.tables(&self.tlb), plan.source)?;
+        self.split_huge_ends(map, map.tables(&self.tlb), plan.source);
         let Some((_, vma)) = map.find(resize.addr) else { return Err(MmError::SourceNotMapped { at: resize.addr }) };
         let entries = EntryMove::new(vma, plan.moved, plan.to.start());
         let mut reserve = TableReserve::new(&self.tlb);

@@ -11,7 +11,7 @@ use pagewright_plant::plant;
 use pagewright_sync::Platform;
 use pagewright_table::{EntryView, Leaver, Mlocked, OwnTables, TableReserve, Tables};
 use pagewright_tlb::Gather;
-use pagewright_types::{Level, PageRange, Rights, VirtAddr};
+use pagewright_types::{Counter, Level, PageRange, Rights, VirtAddr};
 
 impl<P: Platform> Mm<P> {
     /// Unmaps `len` bytes at `addr`, rounded up to pages.
@@ -66,7 +66,8 @@ impl<P: Platform> Mm<P> {
         if plant!(MappedOverShared; mappings > 0, true) {
             self.own_ends(map.tables(&self.tlb), range)?;
         }
-        self.split_blocks(map, map.tables(&self.tlb), range)
+        self.split_huge_ends(map, map.tables(&self.tlb), range);
+        Ok(())
     }
 
     /// Unmaps `range`, for which the caller has called [`Mm::reserve_unmap`].
@@ -121,52 +122,32 @@ impl<P: Platform> Mm<P> {
         Ok(())
     }
 
-    /// Splits the block of `level` over `va`, if there is one.
+    /// Splits the huge leaf over `va`, if there is one, and counts the split (`split_huge_pmd`).
     ///
     /// The caller holds the space, and no table lock.
-    ///
-    /// # Errors
-    /// [`MmError::NoFrames`]; nothing has changed.
-    pub(crate) fn split_block(
-        &self,
-        tables: OwnTables<'_, P>,
-        va: VirtAddr,
-        level: Level,
-        mlocked: Mlocked,
-    ) -> Result<(), MmError> {
-        let mut reserve = TableReserve::new(&self.tlb);
-        self.fill(&mut reserve, 1)?;
-        tables.split_leaf(va, level, mlocked, &mut reserve);
-        Ok(())
+    pub(crate) fn split_huge_leaf(&self, tables: Tables<'_, P>, va: VirtAddr, mlocked: Mlocked) {
+        // INV-HUGE-OWN: a path to a huge leaf is own.
+        if tables.owned(PageRange::page(va)).split_leaf(va, mlocked) {
+            self.tlb.count(Counter::ThpSplitPmd, 1);
+        }
     }
 
-    /// Splits the blocks of 2 MiB that an end of `range` cuts (`vma_adjust_trans_huge`).
+    /// Splits the huge leaves that an end of `range` cuts (`vma_adjust_trans_huge`).
     ///
-    /// INV-MM-BLOCKS.
-    /// Afterwards `range` has whole entries only. What is mapped does not change, so the caller may
-    /// still fail. It holds the space, and no table lock.
-    ///
-    /// # Errors
-    /// [`MmError::NoFrames`]; what is mapped has not changed.
-    pub(in crate::space) fn split_blocks(
-        &self,
-        map: &AddressMap<P>,
-        tables: Tables<'_, P>,
-        range: PageRange,
-    ) -> Result<(), MmError> {
-        if !tables.has_blocks() {
-            return Ok(());
+    /// INV-MM-BLOCKS: afterwards `range` has whole entries only. What is mapped does not change, so
+    /// the caller may still fail. It holds the space, and no table lock.
+    pub(in crate::space) fn split_huge_ends(&self, map: &AddressMap<P>, tables: Tables<'_, P>, range: PageRange) {
+        if !tables.has_huge_leaves() {
+            return;
         }
         for at in [range.start(), range.end()] {
-            let tables = self.own_tables(tables, PageRange::page(at))?;
             if let EntryView::Leaf(leaf) = tables.peek(at)
                 && !at.is_aligned(leaf.level().span())
                 && let Some((_, vma)) = map.find(at)
             {
-                self.split_block(tables, at, leaf.level(), vma.mlocked())?;
+                self.split_huge_leaf(tables, at, vma.mlocked());
             }
         }
-        Ok(())
     }
 }
 

@@ -127,18 +127,13 @@ impl<P: Platform> Mm<P> {
     /// Returns the number of tables that [`Mm::move_entries`] needs.
     pub(in crate::space) fn tables_to_move(&self, tables: Tables<'_, P>, entries: EntryMove) -> usize {
         let EntryMove { from, to, whole, .. } = entries;
-        let (mut wanted, mut split) = (0, None);
+        let mut wanted = 0;
         // The last table counted at each level, because neighbouring steps share upper tables.
         let mut counted = [None; Level::PGD.raw() as usize];
-        for (at, new, step) in MoveSteps::new(tables, from, to, whole) {
+        for (_, new, step) in MoveSteps::new(tables, from, to, whole) {
             let level = match step {
                 MoveStep::Table(level) | MoveStep::Block(level) => level,
-                MoveStep::Entries(_, None) => Level::PTE,
-                MoveStep::Entries(_, Some(level)) => {
-                    let block = at.align_down(level.span());
-                    wanted += usize::from(split.replace(block) != Some(block));
-                    Level::PTE
-                }
+                MoveStep::Entries(..) => Level::PTE,
             };
             let missing = level.raw()..level.raw() + tables.missing(new, level) as u8;
             for level in missing.map(Level::new) {
@@ -175,7 +170,8 @@ impl<P: Platform> Mm<P> {
                 }
                 MoveStep::Entries(piece, block) => {
                     if let Some(level) = block {
-                        tables.split_leaf(at, level, mlocked, reserve);
+                        debug_assert_eq!(level, Level::PMD, "INV-HUGE-DEPOSIT: a leaf of {level} is split");
+                        self.split_huge_leaf(**tables, at, mlocked);
                     }
                     tables.ensure(new, Level::PTE, reserve);
                     self.move_piece(tables, piece, new, Level::PTE, gather);

@@ -48,6 +48,10 @@ bitflags::bitflags! {
         const WIPEONFORK = 0x200_0000;
         /// All pages count as written since soft-dirty bits were last cleared.
         const SOFTDIRTY = 0x800_0000;
+        /// Huge pages where the setting is `madvise` (`MADV_HUGEPAGE`).
+        const HUGEPAGE = 0x2000_0000;
+        /// No huge pages (`MADV_NOHUGEPAGE`, and a mapping requested with `MAP_STACK`).
+        const NOHUGEPAGE = 0x4000_0000;
         /// The mapping cannot be unmapped, moved, replaced or given other rights (`mseal`).
         const SEALED = 0x8000_0000;
     }

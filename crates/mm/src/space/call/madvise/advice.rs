@@ -8,8 +8,8 @@ macro_rules! advice {
         /// Advice about memory: `MADV_*` with Linux's numbers.
         ///
         /// The numbers (`include/uapi/asm-generic/mman-common.h`) are the same on both instruction
-        /// sets. Advice that Linux refuses when it is built without KSM, transparent huge pages and
-        /// memory-failure handling is absent.
+        /// sets. `MADV_COLLAPSE` is absent, and so is advice that Linux refuses when it is built
+        /// without KSM and memory-failure handling.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(u32)]
         pub enum Advice {
@@ -53,6 +53,10 @@ advice! {
     DontFork = 10,
     /// Resets `DontFork`.
     DoFork = 11,
+    /// Huge pages, where the setting is `madvise`.
+    HugePage = 14,
+    /// No huge pages.
+    NoHugePage = 15,
     /// Core dumps omit the mapping.
     DontDump = 16,
     /// Resets `DontDump`.
@@ -100,6 +104,8 @@ impl Advice {
             | Self::Sequential
             | Self::WillNeed
             | Self::DoFork
+            | Self::HugePage
+            | Self::NoHugePage
             | Self::DontDump
             | Self::DoDump
             | Self::KeepOnFork
@@ -125,6 +131,8 @@ impl Advice {
             Self::Sequential => (flags - order) | VmFlags::SEQ_READ,
             Self::DontFork => flags | VmFlags::DONTCOPY,
             Self::DoFork => flags - VmFlags::DONTCOPY,
+            Self::HugePage => (flags - VmFlags::NOHUGEPAGE) | VmFlags::HUGEPAGE,
+            Self::NoHugePage => (flags - VmFlags::HUGEPAGE) | VmFlags::NOHUGEPAGE,
             Self::DontDump => flags | VmFlags::DONTDUMP,
             Self::DoDump => flags - VmFlags::DONTDUMP,
             Self::WipeOnFork => flags | VmFlags::WIPEONFORK,

@@ -2,7 +2,7 @@
 //!
 //! | file | advice |
 //! | --- | --- |
-//! | `mappings` | sets flags of the mapping: order of access, fork, core dumps |
+//! | `mappings` | sets flags of the mapping: order of access, fork, huge pages, core dumps |
 //! | `pages` | discards pages now (`DontNeed`) or when memory is short (`Free`) |
 //! | `guard` | installs and removes guards (`GuardInstall`, `GuardRemove`) |
 //! | `file` | acts on the file of the mapping (`Remove`, `WillNeed`) |
@@ -62,6 +62,8 @@ impl<P: Platform> Mm<P> {
             | Advice::Sequential
             | Advice::DontFork
             | Advice::DoFork
+            | Advice::HugePage
+            | Advice::NoHugePage
             | Advice::DontDump
             | Advice::DoDump
             | Advice::WipeOnFork
@@ -150,6 +152,8 @@ fn check<P: Platform>(vma: &Vma<P>, at: VirtAddr, advice: Advice) -> Result<(), 
         | Advice::WillNeed
         | Advice::DontFork
         | Advice::DoFork
+        | Advice::HugePage
+        | Advice::NoHugePage
         | Advice::DontDump
         | Advice::DoDump
         | Advice::KeepOnFork

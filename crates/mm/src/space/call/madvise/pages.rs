@@ -25,8 +25,8 @@ impl<P: Platform> Mm<P> {
         let mut result = Ok(());
         while let Some((vma, _, part)) = walk.next(&map) {
             result = check(vma, part.start(), advice)
-                .and_then(|()| self.split_blocks(&map, map.tables(&self.tlb), part))
                 .and_then(|()| self.own_tables(map.tables(&self.tlb), part))
+                .inspect(|tables| self.split_huge_ends(&map, **tables, part))
                 .and_then(|own| self.advise_part(space, own, vma, part, advice, &mut gather));
             if result.is_err() {
                 break;
@@ -63,6 +63,8 @@ impl<P: Platform> Mm<P> {
             | Advice::PageOut
             | Advice::DontFork
             | Advice::DoFork
+            | Advice::HugePage
+            | Advice::NoHugePage
             | Advice::DontDump
             | Advice::DoDump
             | Advice::WipeOnFork

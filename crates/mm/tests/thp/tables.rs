@@ -1,0 +1,96 @@
+//! What the tables above huge leaves keep: deposits, and the marks that fork reads.
+
+use super::{BASE, PAGES, SPAN, end};
+use pagewright_arch::{Isa, on_both};
+use pagewright_lab::harness::{ANON, CPU, OTHER, TestProcess, TestWorld, at};
+use pagewright_lab::planted_bugs_are_found;
+use pagewright_mm::counters::Gauge;
+use pagewright_mm::{MapFlags, MmSetting, RemapFlags, RemapRequest};
+use pagewright_types::{Level, Rights, VirtAddr};
+use std::rc::Rc;
+
+on_both! {
+    /// INV-HUGE-DEPOSIT.
+    a_deposit_goes_with_its_leaf: assert!(removed::<I>(0)),
+    /// INV-HUGE-DEPOSIT.
+    a_huge_page_is_split_where_it_has_moved: assert!(moved_then_split::<I>(0)),
+    /// INV-HUGE-OWN.
+    a_huge_page_is_copied_by_fork: assert!(forked::<I>(0)),
+    /// INV-HUGE-OWN.
+    a_huge_page_is_copied_by_fork_where_its_table_has_moved: assert!(moved_then_forked::<I>(0)),
+}
+
+const GIB: u64 = 1 << 30;
+
+/// A process with a huge page whose page 7 has its number, and a small page beside it.
+fn huge<I: Isa>() -> (Rc<TestWorld<I>>, TestProcess<I>) {
+    let world = TestWorld::sized(2, 16 << 20);
+    world.set(MmSetting::CowPageTables, "always");
+    let process = TestProcess::new(&world);
+    process.map_at(BASE, GIB / SPAN * PAGES, Rights::RW, ANON | MapFlags::FIXED | MapFlags::NORESERVE);
+    process.write(CPU, BASE.add(SPAN), 1);
+    process.map_huge(BASE);
+    process.write(CPU, at(BASE, 7), 7);
+    (world, process)
+}
+
+fn remap<I: Isa>(process: &TestProcess<I>, len: u64, to: VirtAddr) {
+    let flags = RemapFlags::MAYMOVE | RemapFlags::FIXED;
+    let request = RemapRequest { addr: BASE, old_len: len, new_len: len, flags, new_addr: to };
+    process.world.on(CPU, |mm| mm.mremap(&process.space, &request)).expect("nothing is in the way");
+}
+
+fn removed<I: Isa>(_seed: u64) -> bool {
+    let (world, process) = huge::<I>();
+    let before = world.gauge(Gauge::PageTablePages);
+    process.unmap(BASE, PAGES);
+    let sound = (before - world.gauge(Gauge::PageTablePages), process.space.table().deposits()) == (1, 0);
+    end(&world, &[&process]);
+    sound
+}
+
+fn moved_then_split<I: Isa>(_seed: u64) -> bool {
+    let (world, process) = huge::<I>();
+    let to = BASE.add(4 * GIB);
+    remap(&process, SPAN, to);
+    assert_eq!(process.leaf_level(to), Some(Level::PMD));
+    process.protect(at(to, 100), 1, Rights::READ);
+    let sound = process.read(OTHER, at(to, 7)) == 7 && process.leaf_level(to) == Some(Level::PTE);
+    end(&world, &[&process]);
+    sound
+}
+
+/// Both store to it afterwards, and neither sees the store of the other.
+fn stores_stay_apart<I: Isa>(process: &TestProcess<I>, base: VirtAddr) -> bool {
+    let world = &process.world;
+    let child = process.fork();
+    process.write(CPU, at(base, 7), 70);
+    child.write(OTHER, at(base, 8), 80);
+    let read = |process: &TestProcess<I>| [7, 8].map(|page| process.read(CPU, at(base, page)));
+    let sound = (read(process), read(&child)) == ([70, 0], [7, 80]);
+    end(world, &[process, &child]);
+    sound
+}
+
+fn forked<I: Isa>(_seed: u64) -> bool {
+    let (_world, process) = huge::<I>();
+    stores_stay_apart(&process, BASE)
+}
+
+fn moved_then_forked<I: Isa>(_seed: u64) -> bool {
+    let (world, process) = huge::<I>();
+    // Its table moves whole, to below another table of the level above.
+    let to = BASE.add(512 * GIB);
+    remap(&process, GIB, to);
+    world.recount(&[&process]);
+    stores_stay_apart(&process, to)
+}
+
+planted_bugs_are_found! {
+    1;
+    DepositKept => removed,
+    DepositLeftBehind => moved_then_split,
+    HugeUnmarked => forked,
+    HugeShared => forked,
+    HugeMovedUnmarked => moved_then_forked,
+}
