@@ -8,8 +8,8 @@
 //! The largest size is tried first that the mapping may get, whose block it covers, and whose
 //! entries are empty (`alloc_anon_folio`, `do_huge_pmd_anonymous_page`). If no folio of a size is
 //! to be had, the next smaller one is tried, and at last a page. A deposit comes before its folio:
-//! a folio is 2 MiB to clear, and a table one page. A table that cannot be had fails the fault, as for
-//! a page.
+//! a folio is 2 MiB to clear, and a table one page. A table that cannot be had fails the fault, as
+//! for a page.
 //!
 //! Not guaranteed: a large folio, if no block of its size is free. Whether the fault reclaims for
 //! one is a setting (`defrag`).
