@@ -19,10 +19,10 @@
 //! Not guaranteed: that the count given to `thaw` is right. Only the caller knows the references to
 //! each part.
 
-use crate::folio::{Folio, clear_counts};
+use crate::folio::{Folio, FolioRef, clear_counts};
 use crate::folio_flags::FolioFlags;
 use crate::memmap::Memmap;
-use crate::record::{FrameKind, FrameState};
+use crate::record::{FrameKind, FrameRecord, FrameState};
 use core::fmt;
 use core::iter::FusedIterator;
 use core::sync::atomic::Ordering;
@@ -88,6 +88,16 @@ impl<'a> FrozenFolio<'a> {
         folio.record().counts.add_refs(refs);
     }
 
+    /// As [`thaw`](Self::thaw), with a reference for each entry and one for the caller.
+    ///
+    /// The entries are those of the mapcount; their references exist as frame numbers alone.
+    pub fn thaw_mapped(self) -> FolioRef {
+        let head = self.0.head;
+        let refs = self.0.mapcount() + 1;
+        self.thaw(refs);
+        FolioRef::new(head)
+    }
+
     /// Splits the folio into folios of order `to`, in the order of their frames.
     ///
     /// Each part keeps the owner, flags, age and debt, and gets the index of its own first page.
@@ -96,12 +106,46 @@ impl<'a> FrozenFolio<'a> {
     /// # Panics
     /// In debug builds when the folio is mapped, pinned, on an LRU list, or not larger than `to`.
     pub fn split(self, to: Order) -> FolioParts<'a> {
+        debug_assert!(!self.0.is_mapped(), "INV-FRAME-MAP: the folio at {} is split while mapped", self.0.head);
+        self.split_with(to, |part, new| {
+            if part > 0 {
+                clear_counts(new);
+            }
+        })
+    }
+
+    /// Splits a folio that entries map into its pages, in the order of their frames.
+    ///
+    /// As [`split`](Self::split), and each page gets the entries that map it, by itself or with the
+    /// whole folio. `mlocks` says how many of these are of locked memory, which makes the page
+    /// unevictable. No entry of the folio comes or goes meanwhile: all are migration entries.
+    ///
+    /// # Panics
+    /// In debug builds when the folio is pinned, on an LRU list, or small.
+    pub fn split_mapped(self, mlocks: impl Fn(u32) -> u32) -> FolioParts<'a> {
+        let (entire, first) = (self.0.entire_mapcount(), self.0.page_mapcount(0));
+        self.split_with(Order::ZERO, |index, new| {
+            let own = if index == 0 { first } else { new.counts.mappings() };
+            let unused = [&new.entire_or_shares, &new.nr_pages_mapped, &new.pincount_or_swap];
+            unused.iter().for_each(|count| count.store(0, Ordering::Relaxed));
+            new.counts.set(0, plant!(SplitLosesWhole; own, own + entire));
+            let locked = mlocks(index);
+            new.first_page_or_mlocks.store(locked, Ordering::Relaxed);
+            let unevictable = FolioFlags::UNEVICTABLE.bits();
+            match locked {
+                0 => new.flags.fetch_and(!unevictable, Ordering::Relaxed),
+                _ => new.flags.fetch_or(unevictable, Ordering::Relaxed),
+            };
+        })
+    }
+
+    /// Makes a folio of each part; `set_counts` sets the counts of its record.
+    fn split_with(self, to: Order, set_counts: impl Fn(u32, &FrameRecord)) -> FolioParts<'a> {
         let folio = self.into_inner();
         let (memmap, head) = (folio.memmap, folio.head);
         let record = folio.record();
         let kind = record.kind();
         debug_assert!(to < kind.order(), "INV-FRAME-FROZEN: the folio at {head} is not larger than order {to}");
-        debug_assert!(!folio.is_mapped(), "INV-FRAME-MAP: the folio at {head} is split while mapped");
         debug_assert!(!folio.maybe_pinned(), "INV-FRAME-PIN: the folio at {head} is split while pinned");
         debug_assert!(
             !folio.flags().contains(FolioFlags::LRU),
@@ -123,8 +167,8 @@ impl<'a> FrozenFolio<'a> {
                 new.owner_or_space.store(owner, Ordering::Relaxed);
                 new.index.store(folio.index() + (u64::from(part) << to.raw()), Ordering::Relaxed);
                 new.set_debt(plant!(SplitDebtLost; pagewright_types::DebtKey::NONE, debt));
-                clear_counts(new);
             }
+            set_counts(part, new);
             new.set_kind(part_kind);
         }
         FolioParts { memmap, head, order: to, next: 0, count }

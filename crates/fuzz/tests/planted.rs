@@ -141,6 +141,10 @@ fn expected(plant: PlantedBug) -> (Vec<Search>, &'static [Rule]) {
         | Bug::PieceTakenForWhole
         | Bug::PieceReusedByMapcount
         | Bug::DepositKept
+        | Bug::SplitIgnoresRef
+        | Bug::SplitIgnoresUnfound
+        | Bug::SplitLosesWhole
+        | Bug::CutHugeLeafTaken
         | Bug::DepositLeftBehind
         | Bug::HugeUnmarked
         | Bug::HugeMovedUnmarked

@@ -115,4 +115,4 @@ pub use settings::{MmSetting, MmSettingError, MmSettings};
 pub use space::{
     Advice, LockAllFlags, LockFlags, MapFlags, MapRequest, Protection, RemapFlags, RemapRequest, Space, Vma,
 };
-pub use thp::ThpDisabled;
+pub use thp::{SplitCounts, ThpDisabled};

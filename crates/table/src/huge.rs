@@ -132,6 +132,13 @@ impl<P: Platform, R: TableRight> LockedTable<'_, P, R> {
         self.indices(part).filter(is_leaf).count()
     }
 
+    /// The first leaf of this table that an end of `range` cuts.
+    pub(crate) fn leaf_cut_by(&self, range: PageRange) -> Option<VirtAddr> {
+        let is_cut = |at: &VirtAddr| !at.is_aligned(self.level().span());
+        let ends = [range.start(), range.end()].into_iter().filter(is_cut);
+        ends.filter(|at| self.range().contains(*at)).find(|at| self.leaf(*at).is_some())
+    }
+
     /// The end of the entries from that for `va` on which point to no table.
     ///
     /// They are in this table and before `end`.

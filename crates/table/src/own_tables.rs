@@ -7,6 +7,7 @@
 //! Neighbours: [`crate::share`] breaks the tables that other spaces share; [`crate::entry`] edits.
 
 use crate::below;
+use crate::entry::Mlocked;
 use crate::locked_table::{EditOwn, LockedTable, TableRight};
 use crate::reserve::TableReserve;
 use crate::tables::{Descent, Tables};
@@ -116,20 +117,28 @@ impl<'h, P: Platform> OwnTables<'h, P> {
     /// As [`Tables::spans`], with the table of each locked.
     ///
     /// Neighbouring leaves and soft entries above the last level that are in one table are one
-    /// part.
+    /// part. A leaf above the last level that an end of `range` cuts is split first
+    /// (`zap_pmd_range`): another thread may have mapped it since the caller looked.
     ///
     /// # Panics
     /// As [`lock`](Self::lock), while it is iterated over.
-    pub fn locked(&self, range: PageRange) -> impl Iterator<Item = (LockedTable<'h, P>, PageRange)> + use<'h, P> {
+    pub fn locked(
+        &self,
+        range: PageRange,
+        mlocked: Mlocked,
+    ) -> impl Iterator<Item = (LockedTable<'h, P>, PageRange)> + use<'h, P> {
         debug_assert!(self.range.covers(range), "INV-TABLE-OWN: {range} is not in {}", self.range);
         debug_assert!(self.first_shared(range).is_none(), "INV-TABLE-OWN: a table of {range} is shared");
-        self.locked_parts(range)
+        self.locked_parts(range, Some(mlocked))
     }
 
     /// The own tables of `range`, which may have shared ones between them.
+    ///
+    /// Splits the leaves that an end of `range` cuts if it is told whether they are locked memory.
     pub(crate) fn locked_parts(
         &self,
         range: PageRange,
+        splits: Option<Mlocked>,
     ) -> impl Iterator<Item = (LockedTable<'h, P>, PageRange)> + use<'h, P> {
         let (own, mut spans) = (*self, self.spans(range));
         core::iter::from_fn(move || {
@@ -138,6 +147,14 @@ impl<'h, P: Platform> OwnTables<'h, P> {
                 if let Some(locked) = own.lock_found(&found, span.start(), Level::PTE, EditOwn) {
                     if found.level == Level::PTE {
                         return Some((locked, span));
+                    }
+                    if let Some(mlocked) = splits
+                        && plant!(CutHugeLeafTaken; false, locked.level() == Level::PMD)
+                        && let Some(va) = locked.leaf_cut_by(PageRange::new(span.start(), spans.end))
+                    {
+                        own.split_locked(&locked, va, mlocked);
+                        spans.at = span.start();
+                        continue;
                     }
                     spans.at = locked.end_of_huge(span.start(), spans.end);
                     return Some((locked, PageRange::new(span.start(), spans.at)));

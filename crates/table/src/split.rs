@@ -11,17 +11,17 @@
 //! transition*. It never reads as empty, so an operation that removes the pages waits, and then
 //! finds them.
 
+use crate::IN_TRANSITION;
 use crate::entry::Mlocked;
 use crate::locked_table::LockedTable;
 use crate::own_tables::OwnTables;
 use crate::share::span_of;
-use crate::{IN_TRANSITION, below};
 use pagewright_arch::{Isa, Leaf, LeafFlags, PteSlot, TableEntry};
 use pagewright_plant::plant;
 use pagewright_sync::Platform;
-use pagewright_tlb::FlushInfo;
-use pagewright_tlb::frames::{EntryCounts, Folio, RssKind, TableMarks};
-use pagewright_types::{Gauge, Level, VirtAddr};
+use pagewright_tlb::frames::{EntryCounts, Folio, TableMarks};
+use pagewright_tlb::{FlushInfo, Tlb};
+use pagewright_types::{Counter, Gauge, Level, Pfn, VirtAddr};
 
 impl<P: Platform> OwnTables<'_, P> {
     /// Splits the leaf of the PMD level over `va` into 512 leaves of the last level.
@@ -37,43 +37,29 @@ impl<P: Platform> OwnTables<'_, P> {
         true
     }
 
-    fn split_locked(&self, locked: &LockedTable<'_, P>, va: VirtAddr, mlocked: Mlocked) {
+    /// Splits the leaf over `va` in a locked table of the PMD level.
+    pub(crate) fn split_locked(&self, locked: &LockedTable<'_, P>, va: VirtAddr, mlocked: Mlocked) {
         let tlb = self.tlb;
         let level = locked.level();
-        let below = below(level);
         let child = locked.withdraw();
         let hidden = plant!(SplitLeavesGap; pagewright_arch::Pte::EMPTY, P::Isa::soft(IN_TRANSITION));
         let (_, leaf) = locked.swap_leaf(va, hidden);
         let range = span_of(va, level);
-        let named = plant!(SplitLevelBelow; below, level);
+        let named = plant!(SplitLevelBelow; Level::PTE, level);
         tlb.flush(self.context(), FlushInfo { range: Some(range), level: named, freed_tables: false });
-        for index in 0..Level::ENTRIES {
-            let part = Leaf { pfn: leaf.pfn.add(index as u32 * below.pages() as u32), ..leaf };
-            tlb.fx().store(PteSlot { table: child, index: index as u16 }, P::Isa::leaf(below, part));
-        }
-        let page = tlb.frames().table(child);
-        if locked.page().marks().contains(TableMarks::MAY_PIN) {
-            page.mark(TableMarks::MAY_PIN);
-        }
-        page.adjust_live(Level::ENTRIES as i32);
         if !leaf.flags.contains(LeafFlags::SPECIAL) {
-            let kind = self.count_parts(tlb.frames().folio(leaf.pfn), mlocked);
-            let mut entries = EntryCounts::default();
-            entries[kind as usize] = Level::ENTRIES as i32;
-            page.adjust_counts(entries);
-            entries[kind as usize] = -1;
-            locked.page().adjust_counts(entries);
+            self.count_parts(tlb.frames().folio(leaf.pfn), mlocked);
         }
-        // INV-TABLE-ZERO: the entries are visible to walkers before the pointer to them is.
-        tlb.fx().publish();
+        fill_parts(tlb, locked.table(), child, leaf);
         locked.put(va, P::Isa::table(TableEntry::own(child)));
         tlb.fx().publish();
+        tlb.count(Counter::ThpSplitPmd, 1);
     }
 
     /// Counts the entries that map the pages of a folio instead of the one that mapped it whole.
     ///
     /// The one reference of the old leaf becomes the first part's; the other parts get their own.
-    fn count_parts(&self, folio: Folio<'_>, mlocked: Mlocked) -> RssKind {
+    fn count_parts(&self, folio: Folio<'_>, mlocked: Mlocked) {
         let entire = folio.split_entire().entire;
         if folio.is_anon() && entire > 0 {
             self.tlb.frames().adjust(Gauge::AnonThps, -i64::from(entire));
@@ -83,6 +69,31 @@ impl<P: Platform> OwnTables<'_, P> {
                 self.tlb.frames().mlock(folio);
             }
         }
-        folio.rss_kind()
     }
+}
+
+/// Fills `child`, which is empty, with the parts of a leaf of the PMD level of `parent`.
+///
+/// Moves what counts the leaf from one record to the other; the caller has counted the parts in
+/// their folio, and holds the lock of `parent`. The entries are visible to walkers before the
+/// caller stores the pointer to them (INV-TABLE-ZERO).
+pub(crate) fn fill_parts<P: Platform>(tlb: &Tlb<P>, parent: Pfn, child: Pfn, leaf: Leaf) {
+    let (from, to) = (tlb.frames().table(parent), tlb.frames().table(child));
+    for index in 0..Level::ENTRIES {
+        let part = Leaf { pfn: leaf.pfn.add(index as u32), ..leaf };
+        tlb.fx().store(PteSlot { table: child, index: index as u16 }, P::Isa::leaf(Level::PTE, part));
+    }
+    if from.marks().contains(TableMarks::MAY_PIN) {
+        to.mark(TableMarks::MAY_PIN);
+    }
+    to.adjust_live(Level::ENTRIES as i32);
+    if !leaf.flags.contains(LeafFlags::SPECIAL) {
+        let mut entries = EntryCounts::default();
+        let kind = tlb.frames().folio(leaf.pfn).rss_kind() as usize;
+        entries[kind] = Level::ENTRIES as i32;
+        to.adjust_counts(entries);
+        entries[kind] = -1;
+        from.adjust_counts(entries);
+    }
+    tlb.fx().publish();
 }

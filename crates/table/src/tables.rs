@@ -296,7 +296,7 @@ impl<'h, P: Platform> Tables<'h, P> {
 
     /// Locks each own table of `range`, and leaves out those that other spaces share.
     pub fn own_part(&self, range: PageRange) -> impl Iterator<Item = (LockedTable<'h, P>, PageRange)> + use<'h, P> {
-        OwnTables::new(*self, range).locked_parts(range)
+        OwnTables::new(*self, range).locked_parts(range, None)
     }
 
     /// The first address of `range` below a shared pointer, and that pointer.

@@ -76,6 +76,8 @@ crate::named_table! {
         ThpFaultFallback = "thp_fault_fallback", "Faults that got smaller pages because no huge page could be allocated.";
         PwMthpFaultAlloc = "pw_mthp_fault_alloc", "Large folios of less than 2 MiB that a fault allocated and mapped: the sum of Linux's anon_fault_alloc of those sizes.";
         ThpSplitPmd = "thp_split_pmd", "Leaves of the PMD level that were split into those of a table.";
+        ThpSplitPage = "thp_split_page", "Large folios that were split into pages.";
+        ThpSplitPageFailed = "thp_split_page_failed", "Large folios that were to be split and stayed whole.";
         ThpZeroPageAlloc = "thp_zero_page_alloc", "Times that the huge zero page was allocated.";
         ThpZeroPageAllocFailed = "thp_zero_page_alloc_failed", "Times that the huge zero page could not be allocated.";
         PwFork = "pw_fork", "Address spaces created by fork.";

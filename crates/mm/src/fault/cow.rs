@@ -2,12 +2,13 @@
 
 use super::{Fault, FaultKind, FaultProgress};
 use crate::error::FaultError;
+use crate::thp::pieces_beside;
 use pagewright_arch::LeafFlags;
 use pagewright_plant::plant;
 use pagewright_sync::Platform;
 use pagewright_table::{EntryHolder, LeafView, LockedTable};
 use pagewright_tlb::frames::{Folio, FolioFlags};
-use pagewright_types::{Access, Counter, Level, Order, PAGE_SIZE, PageRange, Pfn, Rights, VirtAddr};
+use pagewright_types::{Access, Counter, Level, Order, PageRange, Pfn, Rights};
 
 impl<P: Platform> Fault<'_, P> {
     /// Reuses a private page for a store if only this space has it, and copies it otherwise.
@@ -49,17 +50,7 @@ impl<P: Platform> Fault<'_, P> {
         if !alone || entries > folio.pages() || folio.flags().contains(FolioFlags::SWAPCACHE) {
             return false;
         }
-        // Pages that moved away from their neighbours are looked for in vain, and the page copied.
-        let before = u64::from(folio.page_of(leaf.pfn())).min(Level::PTE.index_of(self.va) as u64);
-        let start = VirtAddr::from_page_index(self.va.page_index() - before);
-        let first = folio.page(folio.page_of(leaf.pfn()) - before as u32);
-        let pages = folio.pages() - folio.page_of(first);
-        let end = start.add(u64::from(pages) * PAGE_SIZE).min(locked.range().end());
-        let is_piece = |va: &VirtAddr| {
-            let page = first.add((va.page_index() - start.page_index()) as u32);
-            locked.leaf(*va).is_some_and(|leaf| !leaf.is_special() && leaf.pfn() == page)
-        };
-        let pieces = || PageRange::new(start, end).iter().filter(is_piece);
+        let pieces = || pieces_beside(locked, self.va, leaf, folio);
         if plant!(PieceTakenForWhole; 1, pieces().count() as u32) < plant!(PieceTakenForWhole; 1, entries) {
             return false;
         }

@@ -56,7 +56,8 @@
 //!
 //! Neighbours: `rmap` finds the leaves; `table` edits and counts the entries.
 //!
-//! Folios larger than a page are refused, and so are pages on no list: pool, zram, kernel memory.
+//! Folios larger than a page are refused, since callers split them first (INV-MIGRATE-SMALL). So
+//! are pages on no list: pool, zram, kernel memory.
 //!
 //! Not guaranteed: that a page moves. A caller retries, or leaves it.
 

@@ -70,7 +70,7 @@ impl<P: Platform> Mm<P> {
                 let (first, node) = (at, pages[at].1);
                 let mut status = None;
                 while at < pages.len() && pages[at].1 == node && status.is_none() {
-                    match self.take_page(space, pages[at].0.align_down(PAGE_SIZE), node, all) {
+                    match self.take_small_page(space, pages[at].0.align_down(PAGE_SIZE), node, all) {
                         PageToMove::Status(known) => status = Some(known),
                         PageToMove::Isolated(isolated) => {
                             migrator.add(isolated, FrameRequest::of_node(Order::ZERO, node))
@@ -90,6 +90,22 @@ impl<P: Platform> Mm<P> {
             }
             Ok(0)
         })
+    }
+
+    /// As [`take_page`](Self::take_page), after it has split a large folio (INV-MIGRATE-SMALL).
+    ///
+    /// One that stays whole is taken, and stays where it is.
+    fn take_small_page(&self, space: &Space<P>, va: VirtAddr, node: NodeId, all: bool) -> PageToMove {
+        let taken = self.take_page(space, va, node, all);
+        match taken {
+            PageToMove::Isolated(isolated) if self.frames().folio(isolated.pfn()).is_large() => {
+                match self.split_folio(isolated) {
+                    Ok(()) => self.take_page(space, va, node, all),
+                    Err(isolated) => PageToMove::Isolated(isolated),
+                }
+            }
+            taken => taken,
+        }
     }
 
     /// Takes the page at `va` off its list, to move it (`add_folio_for_migration`).

@@ -8,7 +8,7 @@ use crate::space::Space;
 use core::ops::ControlFlow;
 use pagewright_arch::Isa;
 use pagewright_sync::Platform;
-use pagewright_tlb::frames::FrameRequest;
+use pagewright_tlb::frames::{FrameRequest, IsolatedFolio};
 use pagewright_types::{NodeId, NodeMask, Order, PAGE_SIZE, PageRange, VirtAddr};
 
 /// Pages that move with one wait.
@@ -22,6 +22,16 @@ struct RangeMove {
     all: bool,
     /// The request for the copies.
     to: FrameRequest,
+}
+
+/// The pages of a range that were taken off their lists.
+struct Taken {
+    /// Where to go on.
+    next: VirtAddr,
+    /// How many were on no list.
+    busy: u64,
+    /// The large folio at which it stopped, and where its pages end.
+    large: Option<(IsolatedFolio, VirtAddr)>,
 }
 
 impl<P: Platform> Mm<P> {
@@ -75,34 +85,45 @@ impl<P: Platform> Mm<P> {
         let mut migrator = Migrator::try_new(self, TOGETHER)?;
         let (mut rest, mut failed) = (range, 0);
         while !rest.is_empty() {
-            let (next, busy) = self.take_misplaced(space, rest, what, &mut migrator);
+            let Taken { next, busy, large } = self.take_misplaced(space, rest, what, &mut migrator);
             failed += busy;
             migrator.run(|isolated| {
                 self.putback(isolated);
                 failed += 1;
             });
-            rest = PageRange::new(next, range.end());
+            // Its pages are taken one by one then; if it stays whole, it is passed over.
+            let stays = large.and_then(|(isolated, end)| Some((self.split_folio(isolated).err()?, end)));
+            rest = PageRange::new(stays.as_ref().map_or(next, |(_, end)| *end).min(range.end()), range.end());
+            if let Some((isolated, _)) = stays {
+                self.putback(isolated);
+                failed += 1;
+            }
         }
         Ok(failed)
     }
 
     /// Takes pages off their lists that are to move (`queue_folios_pte_range`).
     ///
-    /// Returns where to go on, and how many were on no list.
+    /// Stops at a large folio, which is to be split first (INV-MIGRATE-SMALL).
     fn take_misplaced(
         &self,
         space: &Space<P>,
         range: PageRange,
         what: &RangeMove,
         migrator: &mut Migrator<'_, P>,
-    ) -> (VirtAddr, u64) {
+    ) -> Taken {
         let map = space.map().read();
-        let (mut busy, mut taken) = (0, 0);
+        let (mut busy, mut taken, mut large) = (0, 0, None);
         let full = self.for_each_misplaced((&map, map.tables(&self.tlb)), range, what.stay, |_, page| {
             if !what.all && page.is_shared {
                 return ControlFlow::Continue(());
             }
             match (!page.is_moving).then(|| self.frames().isolate(page.folio)).flatten() {
+                Some(isolated) if page.folio.is_large() => {
+                    let left = page.folio.pages() - page.folio.page_of(page.pfn);
+                    large = Some((isolated, page.va.add(u64::from(left) * PAGE_SIZE)));
+                    return ControlFlow::Break(page.va);
+                }
                 Some(isolated) => {
                     migrator.add(isolated, what.to);
                     taken += 1;
@@ -111,6 +132,6 @@ impl<P: Platform> Mm<P> {
             }
             if taken == TOGETHER { ControlFlow::Break(page.va.add(PAGE_SIZE)) } else { ControlFlow::Continue(()) }
         });
-        (full.break_value().unwrap_or(range.end()), busy)
+        Taken { next: full.break_value().unwrap_or(range.end()), busy, large }
     }
 }

@@ -12,13 +12,15 @@ use core::ops::ControlFlow;
 use pagewright_sync::Platform;
 use pagewright_table::Tables;
 use pagewright_tlb::frames::Folio;
-use pagewright_types::{NodeId, NodeMask, PageRange, VirtAddr};
+use pagewright_types::{NodeId, NodeMask, PageRange, Pfn, VirtAddr};
 
 /// A page on a node that a policy does not name.
 #[derive(Clone, Copy)]
 pub struct MisplacedPage<'m> {
     /// The first address of the range at which the page is mapped.
     pub va: VirtAddr,
+    /// The page.
+    pub pfn: Pfn,
     /// The folio of the page; a folio of several pages is reported once for entries in a row.
     pub folio: Folio<'m>,
     /// Its node.
@@ -57,7 +59,7 @@ impl<P: Platform> Mm<P> {
                         continue;
                     }
                     let is_shared = self.mappings_of(pfn) != 1 || table.sharers() != 1;
-                    visit(vma, MisplacedPage { va, folio, node, is_shared, is_moving: entry.is_migrating() })?;
+                    visit(vma, MisplacedPage { va, pfn, folio, node, is_shared, is_moving: entry.is_migrating() })?;
                 }
             }
         }

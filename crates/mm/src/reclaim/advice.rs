@@ -7,14 +7,15 @@ use super::SWAP_CLUSTER_MAX;
 use super::pageout::PageOutFlush;
 use crate::mm::Mm;
 use crate::space::{Space, Vma};
+use crate::thp::pieces_beside;
 use arrayvec::ArrayVec;
 use pagewright_arch::LeafFlags;
 use pagewright_plant::plant;
 use pagewright_sync::Platform;
-use pagewright_table::LeafView;
+use pagewright_table::{LeafView, LockedTable};
 use pagewright_tlb::Gather;
 use pagewright_tlb::frames::{Folio, FolioFlags, IsolatedFolio};
-use pagewright_types::{Counter, PageRange, VirtAddr};
+use pagewright_types::{Counter, PAGE_SIZE, PageRange, VirtAddr};
 
 impl<P: Platform> Mm<P> {
     /// Pages out as much as it can of `part`, which was one mapping when its lock was released.
@@ -24,7 +25,18 @@ impl<P: Platform> Mm<P> {
         let mut at = part.start();
         while at < part.end() {
             let mut folios = ArrayVec::new();
-            at = self.isolate_range(space, PageRange::new(at, part.end()), &mut folios);
+            let rest = PageRange::new(at, part.end());
+            at = match self.isolate_range(space, rest, &mut folios) {
+                IsolatedUpTo::Address(next) => next,
+                // Its pages are isolated one by one then; if it stays whole, it is passed over.
+                IsolatedUpTo::Large(at, isolated, end) => match self.split_folio(isolated) {
+                    Ok(()) => at,
+                    Err(isolated) => {
+                        self.putback(isolated);
+                        end
+                    }
+                },
+            };
             self.page_out(&mut folios, PageOutFlush::Complete);
             folios.into_iter().for_each(|isolated| self.putback(isolated));
         }
@@ -68,15 +80,15 @@ impl<P: Platform> Mm<P> {
 
     /// Isolates pages of `range` that only this space maps, as many as fit in `folios`.
     ///
-    /// Returns the address at which to continue. A program must not page out memory that others
-    /// map, and the time taken would reveal that they do (INV-ADVICE-ALONE). The same holds for
-    /// files that it may not write.
+    /// Stops at a large folio, which is to be split first. A program must not page out memory that
+    /// others map, and the time taken would reveal that they do (INV-ADVICE-ALONE). The same holds
+    /// for files that it may not write.
     fn isolate_range(
         &self,
         space: &Space<P>,
         range: PageRange,
         folios: &mut ArrayVec<IsolatedFolio, SWAP_CLUSTER_MAX>,
-    ) -> VirtAddr {
+    ) -> IsolatedUpTo {
         let map = space.map().read();
         for (_, vma, part) in map.parts(range) {
             let tables = map.tables(&self.tlb);
@@ -84,20 +96,45 @@ impl<P: Platform> Mm<P> {
             for (table, under) in tables.own_part(part) {
                 for va in table.entries(under) {
                     if folios.is_full() {
-                        return va;
+                        return IsolatedUpTo::Address(va);
                     }
-                    if let Some(folio) = table.leaf(va).and_then(|leaf| self.vm_normal_folio(leaf))
-                        && plant!(PageOutIgnoresSharers; true, folio.mapcount() == 1)
+                    let Some(leaf) = table.leaf(va).filter(|leaf| !leaf.is_special()) else { continue };
+                    let folio = self.frames().folio(leaf.pfn());
+                    if plant!(PageOutIgnoresSharers; true, is_alone(&table, va, leaf, folio))
                         && (folio.is_anon() || can_do_file_pageout(vma))
                         && let Some(isolated) = self.frames().isolate(folio)
                     {
+                        if folio.is_large() {
+                            let left = folio.pages() - folio.page_of(leaf.page_at(va));
+                            let end = va.add(u64::from(left) * PAGE_SIZE).min(range.end());
+                            return IsolatedUpTo::Large(va, isolated, end);
+                        }
                         folios.push(isolated);
                     }
                 }
             }
         }
-        range.end()
+        IsolatedUpTo::Address(range.end())
     }
+}
+
+/// Where an isolation of pages stopped.
+enum IsolatedUpTo {
+    /// Before this address, from which it goes on.
+    Address(VirtAddr),
+    /// At this address, at a large folio that was isolated and ends at the second address.
+    Large(VirtAddr, IsolatedFolio, VirtAddr),
+}
+
+/// Whether no other space maps a folio of which `leaf` maps all or a page.
+///
+/// All entries of a large folio must be in the table of that leaf.
+fn is_alone<P: Platform>(table: &LockedTable<'_, P>, va: VirtAddr, leaf: LeafView, folio: Folio<'_>) -> bool {
+    let entries = folio.mapcount();
+    entries == 1
+        || folio.is_large()
+            && entries <= folio.pages()
+            && pieces_beside(table, va, leaf, folio).count() as u32 == entries
 }
 
 /// Whether the program may evict cached pages of a mapping's file (`can_do_file_pageout`).

@@ -200,7 +200,7 @@ impl<P: Platform> Mm<P> {
 
 /// Whether an unused folio can be reclaimed at all.
 ///
-/// INV-RECLAIM-SMALL: a large folio stays until it is split, since it has no slot for each page.
+/// INV-RECLAIM-SMALL: a large folio is split first, since it has no slot for each page.
 /// A folio that was swapped in for a fault that lost its race has no owner, but is in the swap
 /// cache, and its slot has its contents. A pinned folio would take up room in the batch and stay.
 pub(super) fn is_reclaimable(folio: Folio<'_>) -> bool {

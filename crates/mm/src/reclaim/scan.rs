@@ -241,6 +241,9 @@ impl<P: Platform> Mm<P> {
         let mut reclaimable = 0;
         for isolated in folios {
             match self.decide(self.frames().folio(isolated.pfn()), scan) {
+                ScanDecision::Reclaim if self.frames().folio(isolated.pfn()).is_large() => {
+                    self.split_to_reclaim(isolated)
+                }
                 ScanDecision::Reclaim => {
                     scan.pending.push(isolated);
                     reclaimable += 1;
@@ -250,6 +253,15 @@ impl<P: Platform> Mm<P> {
         }
         self.note_cost(node, lru, ReclaimCost::Rotated(scanned - reclaimable));
         self.tlb.count(scan.counters().0, u64::from(scanned));
+    }
+
+    /// Splits a large folio, whose pages are reclaimed one by one when they are scanned.
+    ///
+    /// INV-RECLAIM-SMALL.
+    fn split_to_reclaim(&self, isolated: IsolatedFolio) {
+        if let Err(isolated) = self.split_folio(isolated) {
+            self.putback(isolated);
+        }
     }
 
     /// Pages out the pending folios with one wait, and puts back those that stay.
@@ -279,7 +291,7 @@ impl<P: Platform> Mm<P> {
     /// Decides what to do with an isolated folio, and sets its flags accordingly.
     fn decide(&self, folio: Folio<'_>, scan: &ScanControl) -> ScanDecision {
         let mut decision = self.check_references(folio);
-        if decision == ScanDecision::Reclaim && !is_reclaimable(folio) {
+        if decision == ScanDecision::Reclaim && !folio.is_large() && !is_reclaimable(folio) {
             // It would take up room in the batch and stay.
             decision = ScanDecision::Keep;
         }

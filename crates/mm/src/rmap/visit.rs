@@ -17,16 +17,11 @@
 //! | `reclaim/try_to_unmap.rs` | tries | clears it, or stores a swap entry; skips mlocked mappings |
 //! | `reclaim/age.rs` | tries | clears its accessed bit; breaks at a contended space |
 //! | `migrate/unmap.rs` | tries | stores a migration entry, and notes the place |
+//! | `thp/split.rs` | tries | the same; places are runs, a leaf above the last level is one |
 //!
 //! Some go by [`Mm::visit_spaces`] instead. `file/writeback.rs` also pays for tables without a
 //! leaf. `file/resize.rs` clears ranges, swap entries included, in runs of whole tables.
 //! [`Mm::for_each_mapping`] and `view/mappings.rs` are views of each space that reaches a leaf.
-//!
-//! Closures that are still to be written need no more than [`MappedLeaf`] has:
-//!
-//! ```text
-//!   folio split   as migration; a run of leaves of one table as one place, a leaf above the last level as one
-//! ```
 //!
 //! Protocol: the caller holds a reference on the folio, and no lock that ranks below a space's if
 //! it waits. It may hold any lock if it tries. The closure runs with the space held and the table

@@ -18,7 +18,13 @@
 //! Not guaranteed: that a fault which reads the masks while a setting changes sees all of them
 //! changed.
 
+mod pieces;
+mod split;
+mod split_range;
 mod zero_page;
+
+pub(crate) use pieces::pieces_beside;
+pub use split_range::SplitCounts;
 
 use crate::mm::Mm;
 use crate::settings::MmSetting;

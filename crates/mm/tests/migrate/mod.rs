@@ -25,7 +25,6 @@ on_both! {
     pages_that_move_together_wait_once_for_the_other_cpus,
     a_full_node_refuses_pages_and_nothing_changes,
     a_copy_is_locked_listed_and_cached_as_its_page_was,
-    a_block_is_not_moved,
     a_migration_that_finds_no_memory_changes_nothing,
     mbind_moves_the_pages_of_its_range,
     all_pages_of_a_process_move_from_node_to_node,
@@ -221,20 +220,6 @@ fn a_copy_is_locked_listed_and_cached_as_its_page_was<I: Isa>() {
     world.on(CPU, |mm| mm.munlock(&process.space, locked, PAGE_SIZE)).expect("mapped");
     spaces.iter().rev().for_each(|process| process.end());
     assert_eq!(slots.used(), 0, "the slot is freed with its last entry");
-}
-
-/// INV-MIGRATE-SMALL.
-fn a_block_is_not_moved<I: Isa>() {
-    let world = TestWorld::<I>::two_nodes(2, 8 << 20);
-    let process = TestProcess::new(&world);
-    let near = process.anon(2048);
-    let block = VirtAddr::new(at(near, 512).raw().next_multiple_of(2 << 20));
-    process.write(CPU, near, 1);
-    process.map_huge(block);
-    assert_eq!(move_to(&process, &[block], FAR, true).0, 1);
-    assert_eq!(nodes(&process, &[block]), [Ok(NEAR)]);
-    world.recount(&[&process]);
-    process.end();
 }
 
 /// Each allocation of the call fails in turn: of its lists, and of the copies.

@@ -35,7 +35,7 @@ on_both! {
     what_is_beside_a_huge_page_is_shared,
     a_pin_for_reading_splits_a_block_only_if_it_is_shared,
     a_block_moves_whole_or_is_split,
-    a_page_out_leaves_a_block_where_it_is,
+    a_page_out_takes_the_pages_of_a_block,
     a_block_counts_as_used_once_however_many_of_its_pages_were,
     /// INV-MM-PEAK.
     the_peak_counts_pages_that_are_mapped_beside_an_unmap:
@@ -297,12 +297,12 @@ fn a_block_moves_whole_or_is_split<I: Isa>() {
 }
 
 /// INV-RECLAIM-SMALL.
-fn a_page_out_leaves_a_block_where_it_is<I: Isa>() {
+fn a_page_out_takes_the_pages_of_a_block<I: Isa>() {
     let (world, process) = mapped::<I>();
     let device = world.swap_to(2 * PAGES as u32);
     process.advise(BASE, 4 * PAGES, Advice::PageOut);
-    assert_eq!((world.count(Counter::PswpOut), process.leaf_level(BASE)), (1, None), "the small page is written");
-    assert_eq!(process.leaf_level(BLOCK), Some(Level::PMD));
+    assert_eq!((world.count(Counter::PswpOut), process.leaf_level(BASE)), (1 + PAGES, None));
+    assert_eq!((process.leaf_level(BLOCK), process.space.rss().pages()), (None, 0));
     assert!(holds(&process, BLOCK, |_| true));
     world.recount(&[&process]);
     TestProcess::end_all_at_rest(&[&process]);

@@ -2,6 +2,7 @@
 
 mod faults;
 mod reuse;
+mod split;
 mod tables;
 
 use pagewright_arch::Isa;

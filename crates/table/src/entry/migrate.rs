@@ -15,27 +15,25 @@
 
 use super::EntryRun;
 use super::code::publish_code;
-use crate::leaf_view::LeafView;
+use crate::leaf_view::{EntryView, LeafView};
 use crate::locked_table::{EditRight, LockedTable, TableRight};
+use crate::page_table::PageTable;
+use crate::split::fill_parts;
 use crate::tables::Tables;
-use pagewright_arch::{Entry, Isa, Leaf, Pte, PteSlot, SoftEntry};
+use pagewright_arch::{Entry, Isa, Leaf, Pte, PteSlot, SoftEntry, TableEntry};
 use pagewright_sync::{Platform, rank};
 use pagewright_tlb::{Debt, Tlb};
 use pagewright_types::judge::Fact;
-use pagewright_types::{Level, PageRange, Pfn, VirtAddr};
+use pagewright_types::{Counter, Level, PageRange, Pfn, VirtAddr};
 
 impl<'h, P: Platform, R: EditRight<'h, P>> EntryRun<'_, 'h, P, R> {
     /// Replaces the leaf for `va` by a migration entry, unless `keep` returns true.
     ///
     /// `keep` is called when the entry no longer shows the leaf to lockless walkers. If it returns
     /// true, the leaf is restored and no flush is owed. `None` if there was no leaf of a folio, or
-    /// it was restored.
-    ///
-    /// # Panics
-    /// In debug builds when the leaf is above the last level.
+    /// it was restored. A huge leaf keeps its deposit.
     pub fn unmap_for_migration(&mut self, va: VirtAddr, keep: impl FnOnce(LeafView) -> bool) -> Option<R::Debt<()>> {
         let table = self.table;
-        debug_assert_eq!(table.level(), Level::PTE, "INV-MIGRATE-SMALL: a block at {va} is moved");
         let seen = table.leaf(va).filter(|leaf| !leaf.is_special())?.leaf();
         let (old, leaf) = table.swap_leaf(va, P::Isa::soft(SoftEntry::migration(seen)));
         if keep(LeafView::new(leaf, table.level(), false)) {
@@ -65,26 +63,58 @@ impl<'h, P: Platform, R: EditRight<'h, P>> EntryRun<'_, 'h, P, R> {
 /// INV-MIGRATE-COUNT: when there is no migration entry.
 pub fn restore_migrated<P: Platform>(tlb: &Tlb<P>, place: PteSlot, to: Pfn) {
     let page = tlb.frames().table(place.table);
-    let _guard = page.lock::<rank::TableRank>();
-    let leaf = match P::Isa::decode(Level::PTE, tlb.fx().load(place)) {
+    let level = page.level();
+    let store = || {
+        let leaf = Leaf { pfn: to, ..migrating_leaf(tlb, level, place) };
+        publish_code(tlb, level, leaf);
+        tlb.fx().declare(Fact::EditInPlace { table: place.table, begins: true });
+        tlb.fx().store(place, P::Isa::leaf(level, leaf));
+        tlb.fx().publish();
+        tlb.fx().declare(Fact::EditInPlace { table: place.table, begins: false });
+        page.adjust_migrating(-1);
+    };
+    if level == Level::PTE {
+        let _guard = page.lock::<rank::TableRank>();
+        store();
+    } else {
+        let _guard = page.lock::<rank::TableUpperRank>();
+        store();
+    }
+}
+
+/// Puts leaves of the pages back for which the huge migration entry at `place` stands.
+///
+/// They are in the entry's deposit, which is hooked. The folio has been split, and each of its
+/// pages counts the entry already. `tree` is of the only space that reaches the table.
+///
+/// As [`restore_migrated`], with its panics.
+pub fn restore_migrated_by_page<P: Platform>(tlb: &Tlb<P>, tree: &PageTable, place: PteSlot) {
+    let page = tlb.frames().table(place.table);
+    let _guard = page.lock::<rank::TableUpperRank>();
+    let leaf = migrating_leaf(tlb, page.level(), place);
+    let child = tlb.frames().withdraw_table(place.table);
+    tree.adjust_deposits(-1);
+    fill_parts(tlb, place.table, child, leaf);
+    page.adjust_migrating(-1);
+    tlb.fx().store(place, P::Isa::table(TableEntry::own(child)));
+    tlb.fx().publish();
+    tlb.count(Counter::ThpSplitPmd, 1);
+}
+
+/// The leaf for which a migration entry stands.
+fn migrating_leaf<P: Platform>(tlb: &Tlb<P>, level: Level, place: PteSlot) -> Leaf {
+    let leaf = match P::Isa::decode(level, tlb.fx().load(place)) {
         Entry::Soft(soft) => soft.migrating(),
         Entry::Empty | Entry::Leaf(_) | Entry::Table(_) => None,
     };
-    let leaf = leaf.unwrap_or_else(|| panic!("INV-MIGRATE-COUNT: the migration entry at {place:?} is gone"));
-    let leaf = Leaf { pfn: to, ..leaf };
-    publish_code(tlb, Level::PTE, leaf);
-    tlb.fx().declare(Fact::EditInPlace { table: place.table, begins: true });
-    tlb.fx().store(place, P::Isa::leaf(Level::PTE, leaf));
-    tlb.fx().publish();
-    tlb.fx().declare(Fact::EditInPlace { table: place.table, begins: false });
-    page.adjust_migrating(-1);
+    leaf.unwrap_or_else(|| panic!("INV-MIGRATE-COUNT: the migration entry at {place:?} is gone"))
 }
 
 impl<P: Platform, R: TableRight> LockedTable<'_, P, R> {
     /// The first address of `part` with a migration entry.
     #[inline]
     pub fn first_migrating(&self, part: PageRange) -> Option<VirtAddr> {
-        if self.level() > Level::PTE || self.page().migrating() == 0 {
+        if self.page().migrating() == 0 {
             return None;
         }
         self.entries(part).find(|va| self.entry(*va).is_migrating())
@@ -98,6 +128,9 @@ impl<P: Platform> Tables<'_, P> {
     pub fn first_migrating(&self, range: PageRange) -> Option<VirtAddr> {
         let mut spans = self.spans(range);
         while let Some((span, found)) = spans.next_found() {
+            if found.level > Level::PTE && EntryView::decode::<P::Isa>(found.level, found.pte, false).is_migrating() {
+                return Some(span.start());
+            }
             if found.level == Level::PTE && self.tlb.frames().table(found.slot.table).migrating() > 0 {
                 let migrating = |va: &VirtAddr| self.peek(*va).is_migrating();
                 if let Some(va) = span.iter().find(migrating) {

@@ -33,7 +33,7 @@ mod unmap;
 mod unmap_run;
 
 pub use copy::{CopyHooks, CopyStop, ForkHooks, SoftCopy};
-pub use migrate::restore_migrated;
+pub use migrate::{restore_migrated, restore_migrated_by_page};
 pub use unmap_run::UnmapHooks;
 
 use crate::locked_table::{EditOwn, LockedTable, TableRight};

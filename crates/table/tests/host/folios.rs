@@ -64,7 +64,7 @@ fn unmap_run<I: Isa>(space: &Space<I>, level: Level, mlocked: Mlocked) {
 fn unmap_into<I: Isa>(space: &Space<I>, level: Level, mlocked: Mlocked, gather: &mut Gather<'_, Host<I>>) {
     let whole = PageRange::new(VA, VA.add(level.span()));
     let held = space.mmap.read();
-    for (table, part) in held.tables(&space.tlb).owned(whole).locked(whole) {
+    for (table, part) in held.tables(&space.tlb).owned(whole).locked(whole, Mlocked(false)) {
         table.unmap_run(part, mlocked, &mut TakeAll, gather);
     }
 }
@@ -195,7 +195,7 @@ fn a_gap_at_the_end_of_a_table_hides_no_table_behind_it<I: Isa>() {
     let gap = PageRange::new(VA.add(pud - 3 * pmd), VA.add(pud + 2 * pmd));
     let held = space.mmap.read();
     let own = held.tables(&space.tlb).try_own(gap).expect("nothing is shared");
-    assert_eq!(own.locked(gap).count(), 0, "and there is no table of the last level");
+    assert_eq!(own.locked(gap, Mlocked(false)).count(), 0, "and there is no table of the last level");
 }
 
 fn tables_and_pages_are_counted_on_lines_that_are_reported<I: Isa>() {

@@ -58,7 +58,7 @@ fn marks<I: Isa>(space: &Space<I>, va: VirtAddr) -> Vec<bool> {
 fn unmap<I: Isa>(space: &Space<I>, range: PageRange) {
     let mut gather = Gather::new(&space.tlb, space.context());
     let held = space.mmap.read();
-    for (table, part) in held.tables(&space.tlb).owned(range).locked(range) {
+    for (table, part) in held.tables(&space.tlb).owned(range).locked(range, Mlocked(false)) {
         table.unmap_run(part, Mlocked(false), &mut TakeAll, &mut gather);
     }
     gather.settle();
@@ -197,8 +197,12 @@ fn the_leaves_of_one_table_are_visited_together<I: Isa>() {
     space.map_special(at(7), Level::PMD, Pfn::new(512 * 10));
     let held = space.mmap.read();
     let all = blocks(0, 10);
-    let visited: Vec<_> =
-        held.tables(&space.tlb).owned(all).locked(all).map(|(table, part)| (table.level(), part)).collect();
+    let visited: Vec<_> = held
+        .tables(&space.tlb)
+        .owned(all)
+        .locked(all, Mlocked(false))
+        .map(|(table, part)| (table.level(), part))
+        .collect();
     let expected = [(Level::PMD, blocks(0, 6)), (Level::PTE, blocks(6, 1)), (Level::PMD, blocks(7, 3))];
     assert_eq!(visited, expected);
 }

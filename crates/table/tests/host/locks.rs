@@ -135,7 +135,7 @@ fn a_leaf_split_before_its_lock_was_acquired_is_visited_in_parts<I: Isa>() {
             space.host.start_cpu(1);
             start.wait();
             let held = space.mmap.read();
-            let locked = held.tables(&space.tlb).owned(block).locked(block);
+            let locked = held.tables(&space.tlb).owned(block).locked(block, Mlocked(false));
             let visited: Vec<_> = locked.map(|(table, part)| (table.level(), part)).collect();
             assert_eq!(visited, [(Level::PTE, block)]);
         });

@@ -65,7 +65,7 @@ fn a_soft_entry_above_the_last_level_is_found_and_cleared<I: Isa>() {
     let mut gather = Gather::new(&space.tlb, space.context());
     {
         let held = space.mmap.read();
-        for (table, part) in held.tables(&space.tlb).owned(around).locked(around) {
+        for (table, part) in held.tables(&space.tlb).owned(around).locked(around, Mlocked(false)) {
             table.unmap_run(part, Mlocked(false), &mut TakeAll, &mut gather);
         }
     }

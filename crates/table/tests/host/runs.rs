@@ -244,7 +244,7 @@ impl<I: Isa> World<I> {
     fn unmap(&self, range: PageRange) {
         let mut gather = Gather::new(self.tlb(), self.parent.context());
         let held = self.parent.mmap.read();
-        for (table, part) in held.tables(self.tlb()).owned(range).locked(range) {
+        for (table, part) in held.tables(self.tlb()).owned(range).locked(range, self.mlocked) {
             table.unmap_run(part, self.mlocked, &mut TakeAll, &mut gather);
             assert!(table.entries(part).all(|va| table.is_empty(va)));
         }
@@ -254,7 +254,7 @@ impl<I: Isa> World<I> {
     fn protect(&self, range: PageRange, rights: Rights) {
         let mut gather = Gather::new(self.tlb(), self.parent.context());
         let held = self.parent.mmap.read();
-        for (table, part) in held.tables(self.tlb()).owned(range).locked(range) {
+        for (table, part) in held.tables(self.tlb()).owned(range).locked(range, self.mlocked) {
             let before: Vec<_> = table.entries(part).map(|va| table.entry(va)).collect();
             table.protect_run(part, |_, _| rights, &mut gather);
             for (va, before) in table.entries(part).zip(before) {
@@ -329,7 +329,7 @@ impl<I: Isa> World<I> {
         let whole = PageRange::new(VirtAddr::ZERO, VirtAddr::new(1 << 48));
         let held = self.child.write();
         let mut gather = Gather::new(self.tlb(), self.child.table().context());
-        for (table, part) in held.tables(self.tlb()).owned(whole).locked(whole) {
+        for (table, part) in held.tables(self.tlb()).owned(whole).locked(whole, Mlocked(false)) {
             table.unmap_run(part, Mlocked(false), &mut TakeAll, &mut gather);
         }
         held.tables_exclusive(held.tables(self.tlb()).owned(whole)).free(whole, whole, &mut gather);
@@ -348,7 +348,7 @@ impl<I: Isa> World<I> {
             let whole = PageRange::new(VirtAddr::ZERO, VirtAddr::new(1 << 48));
             let held = space.read();
             let mut resident = EntryCounts::<u64>::default();
-            for (table, _) in held.tables(self.tlb()).owned(whole).locked(whole) {
+            for (table, _) in held.tables(self.tlb()).owned(whole).locked(whole, Mlocked(false)) {
                 let mut counts = EntryCounts::<u16>::default();
                 let live = table.entries(table.range()).filter(|va| !table.is_empty(*va)).count();
                 assert_eq!(frames.table(table.table()).live() as usize, live, "the table for {}", table.range());

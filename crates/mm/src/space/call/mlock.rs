@@ -130,7 +130,7 @@ impl<P: Platform> Mm<P> {
             let is_locked = lock.contains(VmFlags::LOCKED);
             if vma.flags().contains(VmFlags::LOCKED) != is_locked {
                 self.await_migrations(map.tables(&self.tlb), part);
-                for (table, under) in map.tables(&self.tlb).owned(part).locked(part) {
+                for (table, under) in map.tables(&self.tlb).owned(part).locked(part, vma.mlocked()) {
                     table.relock_run(under, Mlocked(is_locked));
                 }
             }

@@ -160,7 +160,7 @@ impl<P: Platform> Mm<P> {
 
     /// Changes the entries of a mapping to its rights (`change_protection`).
     fn protect_entries(&self, tables: OwnTables<'_, P>, vma: &Vma<P>, part: PageRange, gather: &mut Gather<'_, P>) {
-        for (table, part) in tables.locked(part) {
+        for (table, part) in tables.locked(part, vma.mlocked()) {
             table.protect_run(part, |_, flags| vma.leaf_rights(flags), gather);
         }
     }

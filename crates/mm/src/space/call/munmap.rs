@@ -11,7 +11,7 @@ use pagewright_plant::plant;
 use pagewright_sync::Platform;
 use pagewright_table::{EntryView, Leaver, Mlocked, OwnTables, TableReserve, Tables};
 use pagewright_tlb::Gather;
-use pagewright_types::{Counter, Level, PageRange, Rights, VirtAddr};
+use pagewright_types::{Level, PageRange, Rights, VirtAddr};
 
 impl<P: Platform> Mm<P> {
     /// Unmaps `len` bytes at `addr`, rounded up to pages.
@@ -122,14 +122,12 @@ impl<P: Platform> Mm<P> {
         Ok(())
     }
 
-    /// Splits the huge leaf over `va`, if there is one, and counts the split (`split_huge_pmd`).
+    /// Splits the huge leaf over `va`, if there is one (`split_huge_pmd`).
     ///
     /// The caller holds the space, and no table lock.
     pub(crate) fn split_huge_leaf(&self, tables: Tables<'_, P>, va: VirtAddr, mlocked: Mlocked) {
         // INV-HUGE-OWN: a path to a huge leaf is own.
-        if tables.owned(PageRange::page(va)).split_leaf(va, mlocked) {
-            self.tlb.count(Counter::ThpSplitPmd, 1);
-        }
+        tables.owned(PageRange::page(va)).split_leaf(va, mlocked);
     }
 
     /// Splits the huge leaves that an end of `range` cuts (`vma_adjust_trans_huge`).
@@ -141,6 +139,8 @@ impl<P: Platform> Mm<P> {
             return;
         }
         for at in [range.start(), range.end()] {
+            // A page that is moved or split has its leaf, or a table, afterwards.
+            self.await_migration(tables, at);
             if let EntryView::Leaf(leaf) = tables.peek(at)
                 && !at.is_aligned(leaf.level().span())
                 && let Some((_, vma)) = map.find(at)

@@ -93,7 +93,7 @@ impl<P: Platform> Mm<P> {
             self.declare_reduced(space, range, (vma.rights() - Rights::WRITE) | Rights::READ);
             map.change(start, |vma| vma.set_flags(flags));
             let Some((_, vma)) = map.find(range.start()) else { break };
-            for (table, part) in map.tables(&self.tlb).owned(range).locked(range) {
+            for (table, part) in map.tables(&self.tlb).owned(range).locked(range, vma.mlocked()) {
                 gather.meet(table.table());
                 let mut run = table.run(vma.mlocked());
                 table.entries(part).for_each(|va| self.clear_soft_dirty_entry(&mut run, va, cow, &mut gather));

@@ -45,7 +45,7 @@ impl<P: Platform> Mm<P> {
         let mut rest = range;
         loop {
             let mut migrating = None;
-            for (table, part) in tables.locked(rest) {
+            for (table, part) in tables.locked(rest, what.0.mlocked()) {
                 self.zap_table(space, &table, what, part, gather);
                 gather.publish(table.table());
                 migrating = migrating.or_else(|| table.first_migrating(part));

@@ -49,8 +49,15 @@ impl<P: Platform> Mm<P> {
         while at < part.end() {
             let table_end = at.align_down(Level::PTE.table_span()).add(Level::PTE.table_span());
             let under = PageRange::new(at, table_end.min(part.end()));
+            self.discard_huge(space, tables, vma, under, gather);
             self.make_table(tables, at, Level::PTE)?;
             if let Some(table) = tables.lock(at) {
+                if table.level() > Level::PTE {
+                    // Another thread has mapped a huge page, or one is being split.
+                    drop(table);
+                    self.await_migration(*tables, at);
+                    continue;
+                }
                 self.zap_table(space, &table, (vma, Zap::Pages), under, gather);
                 if let Some(va) = table.first_migrating(under) {
                     gather.publish(table.table());
@@ -72,6 +79,26 @@ impl<P: Platform> Mm<P> {
         Ok(())
     }
 
+    /// Discards the huge pages of `under`, or splits them if it has a part of them only.
+    fn discard_huge(
+        &self,
+        space: &Space<P>,
+        tables: OwnTables<'_, P>,
+        vma: &Vma<P>,
+        under: PageRange,
+        gather: &mut Gather<'_, P>,
+    ) {
+        if !tables.has_huge_leaves() {
+            return;
+        }
+        for (table, part) in tables.locked(under, vma.mlocked()) {
+            if table.level() > Level::PTE {
+                self.zap_table(space, &table, (vma, Zap::Pages), part, gather);
+                gather.publish(table.table());
+            }
+        }
+    }
+
     /// Removes the guards of `part`; the entries are then empty.
     ///
     /// The caller's concurrent gather flushes what is pending under them.
@@ -82,7 +109,7 @@ impl<P: Platform> Mm<P> {
         part: PageRange,
         gather: &mut Gather<'_, P>,
     ) {
-        for (table, under) in tables.locked(part) {
+        for (table, under) in tables.locked(part, vma.mlocked()) {
             // Another call may have cleared the entry for its guard, and not flushed yet.
             gather.meet(table.table());
             let mut run = table.run(vma.mlocked());

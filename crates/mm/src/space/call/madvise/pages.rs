@@ -11,7 +11,7 @@ use pagewright_sync::Platform;
 use pagewright_table::{EntryRun, EntryView, OwnTables};
 use pagewright_tlb::Gather;
 use pagewright_tlb::frames::{Folio, FolioFlags};
-use pagewright_types::{Counter, PageRange, VirtAddr};
+use pagewright_types::{Counter, Level, PageRange, VirtAddr};
 
 impl<P: Platform> Mm<P> {
     pub(super) fn advise_pages(&self, space: &Space<P>, range: PageRange, advice: Advice) -> Result<(), MmError> {
@@ -26,7 +26,6 @@ impl<P: Platform> Mm<P> {
         while let Some((vma, _, part)) = walk.next(&map) {
             result = check(vma, part.start(), advice)
                 .and_then(|()| self.own_tables(map.tables(&self.tlb), part))
-                .inspect(|tables| self.split_huge_ends(&map, **tables, part))
                 .and_then(|own| self.advise_part(space, own, vma, part, advice, &mut gather));
             if result.is_err() {
                 break;
@@ -81,7 +80,7 @@ impl<P: Platform> Mm<P> {
     ///
     /// Linux: `madvise_free_pte_range`.
     fn free_lazily(&self, tables: OwnTables<'_, P>, vma: &Vma<P>, part: PageRange, gather: &mut Gather<'_, P>) {
-        for (table, under) in tables.locked(part) {
+        for (table, under) in tables.locked(part, vma.mlocked()) {
             gather.meet(table.table());
             let mut run = table.run(vma.mlocked());
             for va in table.entries(under) {
@@ -106,6 +105,10 @@ impl<P: Platform> Mm<P> {
             EntryView::Empty | EntryView::Table => return,
         };
         let Some(folio) = self.vm_normal_folio(leaf) else { return };
+        // The other pages of a large folio may be needed.
+        if folio.is_large() && leaf.level() == Level::PTE {
+            return;
+        }
         if folio.flags().intersects(FolioFlags::DIRTY | FolioFlags::SWAPCACHE) && !self.make_clean(folio) {
             return;
         }

@@ -1,0 +1,57 @@
+//! Splitting the large folios of a range on request (`split_huge_pages_pid`).
+
+use crate::mm::Mm;
+use crate::space::Space;
+use pagewright_sync::Platform;
+use pagewright_tlb::frames::IsolatedFolio;
+use pagewright_types::{PAGE_SIZE, PageRange, VirtAddr};
+
+/// What a request to split the folios of a range has found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SplitCounts {
+    /// Large folios that were met.
+    pub found: u64,
+    /// Those that were split.
+    pub split: u64,
+}
+
+impl<P: Platform> Mm<P> {
+    /// Splits the large folios of anonymous memory in `range`, and counts them.
+    ///
+    /// A folio that something refers to beside its entries stays whole.
+    pub fn split_huge_pages(&self, space: &Space<P>, range: PageRange) -> SplitCounts {
+        self.call(|| {
+            let (mut counts, mut at) = (SplitCounts::default(), range.start());
+            while let Some((isolated, end)) = self.next_large(space, PageRange::new(at, range.end())) {
+                counts.found += 1;
+                match self.split_folio(isolated) {
+                    Ok(()) => counts.split += 1,
+                    Err(isolated) => self.putback(isolated),
+                }
+                at = end.min(range.end());
+            }
+            counts
+        })
+    }
+
+    /// The first large folio of a range, off its list, and where its pages end.
+    fn next_large(&self, space: &Space<P>, range: PageRange) -> Option<(IsolatedFolio, VirtAddr)> {
+        let map = space.map().read();
+        for (_, _, part) in map.parts(range) {
+            for (table, under) in map.tables(&self.tlb).read_locked(part) {
+                for va in table.entries(under) {
+                    let Some(leaf) = table.leaf(va).filter(|leaf| !leaf.is_special()) else { continue };
+                    let folio = self.frames().folio(leaf.pfn());
+                    if folio.is_large()
+                        && folio.is_anon()
+                        && let Some(isolated) = self.frames().isolate(folio)
+                    {
+                        let left = folio.pages() - folio.page_of(leaf.page_at(va));
+                        return Some((isolated, va.add(u64::from(left) * PAGE_SIZE)));
+                    }
+                }
+            }
+        }
+        None
+    }
+}
