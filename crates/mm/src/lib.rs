@@ -111,7 +111,7 @@ pub mod view;
 pub use error::{FaultError, MmError};
 pub use mm::{Mm, MmSetupError};
 pub use pool::{HugePool, PoolFill};
-pub use settings::{MmSetting, MmSettingError, MmSettings};
+pub use settings::{MmSetting, MmSettingError, MmSettings, SettingValues};
 pub use space::{
     Advice, LockAllFlags, LockFlags, MapFlags, MapRequest, Protection, RemapFlags, RemapRequest, Space, Vma,
 };

@@ -21,7 +21,8 @@ use alloc::string::{String, ToString};
 use alloc::sync::Arc;
 use core::fmt::{self, Write};
 use linux_raw_sys::general as linux;
-use pagewright_mm::MmSetting;
+use pagewright_mm::{MmSetting, SettingValues};
+use pagewright_types::Level;
 
 const READ_ONLY: u32 = 0o100_444;
 const WRITABLE: u32 = 0o100_644;
@@ -79,6 +80,7 @@ const FILES: &[(&str, Show)] = &[
     ("/sys/devices/system/node/online", |out| writeln!(out, "{}", node_list())),
     ("/sys/devices/system/node/possible", |out| writeln!(out, "{}", node_list())),
     ("/sys/kernel/debug/page_tables", |out| mm().show_page_tables(out)),
+    ("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size", |out| writeln!(out, "{}", Level::PMD.span())),
 ];
 
 /// The user and the group that stand for one that cannot be shown (`DEFAULT_OVERFLOWUID`).
@@ -105,10 +107,12 @@ pub(crate) fn find(path: &str) -> Option<Arc<Inode>> {
     is_directory.then(|| Inode::new(path, DIRECTORY, InodeKind::Directory))
 }
 
-/// Whether a file can be opened for writing by no one (`sysctl_perm`).
+/// Whether a file can be opened for writing by no one (`sysctl_perm`, `kernfs_fop_open`).
 pub(crate) fn is_constant(node: &Inode) -> bool {
     const WRITE: u32 = 0o222;
-    node.path().starts_with("/proc/sys/") && node.mode() & WRITE == 0
+    let (path, debugfs) = (node.path(), "/sys/kernel/debug/");
+    let refuses = path.starts_with("/proc/sys/") || path.starts_with("/sys/") && !path.starts_with(debugfs);
+    refuses && node.mode() & WRITE == 0
 }
 
 /// The names and modes of what a directory has of these, by name.
@@ -134,16 +138,42 @@ fn below<'a>(path: &'a str, directory: &str) -> Option<&'a str> {
     path.strip_prefix(directory)?.strip_prefix('/')
 }
 
+/// The directory whose files show all words, and not only the current one (`enabled_show`).
+const SHOWS_ALL_WORDS: &str = "/sys/kernel/mm/transparent_hugepage";
+
 /// The value of a setting, as its file shows it.
 pub(crate) fn show_setting(setting: MmSetting) -> String {
-    format!("{}\n", setting.show(mm().settings().get(setting)))
+    let value = mm().settings().get(setting);
+    match setting.values() {
+        SettingValues::Word(words) if below(setting.path(), SHOWS_ALL_WORDS).is_some() => choice(words, value),
+        SettingValues::Word(_) | SettingValues::Number { .. } | SettingValues::PowerOfTwo { .. } => {
+            format!("{}\n", setting.show(value))
+        }
+    }
+}
+
+/// The line of all words, with that of number `chosen` in brackets.
+fn choice(words: &[&str], chosen: u64) -> String {
+    let mut line = String::new();
+    for (number, word) in (0..).zip(words) {
+        let separator = if number == 0 { "" } else { " " };
+        line += &if number == chosen { format!("{separator}[{word}]") } else { format!("{separator}{word}") };
+    }
+    line + "\n"
 }
 
 /// Sets a setting from what a program wrote.
 ///
+/// A word may end with one newline, and has no other space around it (`sysfs_streq`).
+///
 /// # Errors
 /// `EINVAL` for what the setting does not accept.
 pub(crate) fn store_setting(setting: MmSetting, bytes: &[u8]) -> Result<(), Errno> {
-    let value = core::str::from_utf8(bytes).ok().and_then(|text| setting.parse(text.trim())).ok_or(Errno::EINVAL)?;
+    let text = core::str::from_utf8(bytes).map_err(|_| Errno::EINVAL)?;
+    let text = match setting.values() {
+        SettingValues::Word(_) => text.strip_suffix('\n').unwrap_or(text),
+        SettingValues::Number { .. } | SettingValues::PowerOfTwo { .. } => text.trim(),
+    };
+    let value = setting.parse(text).ok_or(Errno::EINVAL)?;
     mm().settings().set(setting, value).map_err(|_| Errno::EINVAL)
 }
