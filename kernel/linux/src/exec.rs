@@ -34,7 +34,7 @@ use pagewright_arch::Isa;
 use pagewright_hal::{Machine, UserContext};
 use pagewright_mm::policy::MemPolicy;
 use pagewright_mm::space::{FileMapping, Resource};
-use pagewright_mm::{MapFlags, MapRequest};
+use pagewright_mm::{MapFlags, MapRequest, ThpDisabled};
 use pagewright_plant::plant;
 use pagewright_types::{PAGE_SIZE, Rights, VirtAddr};
 use spin::Mutex;
@@ -120,10 +120,15 @@ fn program(
     Err(Errno::ELOOP)
 }
 
-/// Makes the image.
+/// Makes the image, which keeps what its caller has asked of huge pages (`mmf_init_flags`).
 ///
 /// After an error, the CPU may run no address space.
-pub(crate) fn load(request: &ExecRequest, limits: &ProcessLimits, caller: &Credentials) -> Result<ProgramImage, Errno> {
+pub(crate) fn load(
+    request: &ExecRequest,
+    limits: &ProcessLimits,
+    caller: &Credentials,
+    thp_disabled: ThpDisabled,
+) -> Result<ProgramImage, Errno> {
     let (node, running, interpreted) = program(request, caller)?;
     let mut attributes = node.attributes();
     // `mnt_may_suid`
@@ -136,6 +141,7 @@ pub(crate) fn load(request: &ExecRequest, limits: &ProcessLimits, caller: &Crede
     let program = ElfProgram::open(node.clone(), caller)?;
     let privileges = credentials.privileges();
     let space = Arc::new(SpaceHandle::new(mm().new_space()?, limits, privileges, running));
+    space.0.set_thp_disabled(thp_disabled);
     record::begin_image();
     match fill(&space, &program, request, (&credentials, is_secure)) {
         Ok((context, trampoline)) => {
@@ -319,7 +325,7 @@ fn first_image(
         arguments: options.command.iter().map(|argument| argument.as_bytes().to_vec()).collect(),
         environment: ENVIRONMENT.iter().map(|text| text.as_bytes().to_vec()).collect(),
     };
-    load(&request, limits, credentials)
+    load(&request, limits, credentials, ThpDisabled::No)
 }
 
 /// Makes the first process and its only thread ready.

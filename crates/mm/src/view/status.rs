@@ -3,6 +3,7 @@
 use crate::counters::{Rss, RssKind};
 use crate::mm::Mm;
 use crate::space::{AddressMap, Space, Vma};
+use crate::thp::ThpDisabled;
 use core::fmt::{self, Write};
 use pagewright_sync::Platform;
 use pagewright_types::{PAGE_SIZE, Rights};
@@ -46,9 +47,10 @@ impl<P: Platform> Mm<P> {
         space.rss()
     }
 
-    /// Writes the memory lines of `/proc/PID/status` of `space`, from `VmPeak` to `VmSwap`.
+    /// Writes the memory lines of `/proc/PID/status` of `space`.
     ///
-    /// `VmPTE` counts the tables of every level except the root.
+    /// They are `VmPeak` to `VmSwap`, and `THP_enabled`. `VmPTE` counts the tables of every level
+    /// except the root.
     ///
     /// # Errors
     /// The error of the writer.
@@ -76,6 +78,8 @@ impl<P: Platform> Mm<P> {
             ("VmPTE", space.table().bytes()),
             ("VmSwap", space.rss().swapped() * PAGE_SIZE),
         ];
-        lines.iter().try_for_each(|(name, bytes)| writeln!(out, "{name}:\t{:8} kB", bytes / 1024))
+        lines.iter().try_for_each(|(name, bytes)| writeln!(out, "{name}:\t{:8} kB", bytes / 1024))?;
+        // Linux shows 1 also where mappings must ask for huge pages (`task_thp_status`).
+        writeln!(out, "THP_enabled:\t{}", u8::from(space.thp_disabled() != ThpDisabled::Yes))
     }
 }

@@ -8,7 +8,7 @@ use pagewright_mm::counters::Gauge;
 use pagewright_mm::file::FileKind;
 use pagewright_mm::space::FileMapping;
 use pagewright_mm::view::{PagemapFlags, Pss, RecordWriter, TableBytes};
-use pagewright_mm::{MapFlags, MapRequest, Mm, MmSetting, MmSettings, RemapFlags, RemapRequest, Space};
+use pagewright_mm::{MapFlags, MapRequest, Mm, MmSetting, MmSettings, RemapFlags, RemapRequest, Space, ThpDisabled};
 use pagewright_sim::{MachineConfig, Sim};
 use pagewright_sync::Arc;
 use pagewright_types::{Access, Counter, CpuId, PAGE_SIZE, PageRange, Rights, VirtAddr};
@@ -373,8 +373,14 @@ fn status_has_the_lines_of_linux_and_the_figures_of_the_space() {
     let (bed, space) = busy_on_x86_64();
     let ours = bed.text(|mm, out| mm.show_status(&space, out));
     let real = fs::read_to_string("/proc/self/status").expect("Linux");
-    let real: String = real.lines().filter(|line| line.ends_with(" kB")).map(|line| format!("{line}\n")).collect();
-    assert_eq!(assert_same_shape(&ours, &real), 15, "{real}");
+    let of_memory = |line: &&str| line.ends_with(" kB") || line.starts_with("THP_enabled:");
+    let real: String = real.lines().filter(of_memory).map(|line| format!("{line}\n")).collect();
+    assert_eq!(assert_same_shape(&ours, &real), 16, "{real}");
+    for (disabled, enabled) in [(ThpDisabled::Yes, 0), (ThpDisabled::ExceptAdvised, 1), (ThpDisabled::No, 1)] {
+        space.set_thp_disabled(disabled);
+        let shown = bed.text(|mm, out| mm.show_status(&space, out));
+        assert!(shown.ends_with(&format!(" kB\nTHP_enabled:\t{enabled}\n")), "{disabled:?}: {shown}");
+    }
     let kilobytes = |name: &str| {
         let line = ours.lines().find(|line| line.split(':').next() == Some(name)).expect("a line of that name");
         line.split_whitespace().nth(1).and_then(|figure| figure.parse::<u64>().ok()).expect("a figure")

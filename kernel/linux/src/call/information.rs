@@ -15,6 +15,7 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
 use linux_raw_sys::general as linux;
 use linux_raw_sys::prctl;
+use pagewright_mm::ThpDisabled;
 use pagewright_plant::plant;
 use pagewright_types::PAGE_SIZE;
 
@@ -226,8 +227,26 @@ pub(super) fn prctl(thread: &mut Thread, a: Arguments) -> SyscallResult {
         prctl::PR_CAPBSET_DROP => credential::bounding_set(thread, a[1], true),
         prctl::PR_SET_KEEPCAPS => credential::keep_capabilities(thread, a[1]),
         prctl::PR_GET_KEEPCAPS => Ok(thread.credentials.keeps_capabilities.into()),
+        prctl::PR_SET_THP_DISABLE => set_thp_disable(thread, [a[1], a[2], a[3], a[4]]),
+        prctl::PR_GET_THP_DISABLE if a[1..5] != [0; 4] => Err(Errno::EINVAL.into()),
+        prctl::PR_GET_THP_DISABLE => Ok(thread.space.0.thp_disabled() as u64),
         _ => Err(Errno::EINVAL.into()),
     }
+}
+
+/// `PR_THP_DISABLE_EXCEPT_ADVISED` of Linux 6.18.
+const EXCEPT_ADVISED: u64 = 1 << 1;
+
+/// `prctl(PR_SET_THP_DISABLE)` (`prctl_set_thp_disable`).
+fn set_thp_disable(thread: &Thread, [disable, flags, zeroes @ ..]: [u64; 4]) -> SyscallResult {
+    let disabled = match (disable, flags, zeroes) {
+        (0, 0, [0, 0]) => ThpDisabled::No,
+        (1.., 0, [0, 0]) => ThpDisabled::Yes,
+        (1.., EXCEPT_ADVISED, [0, 0]) => ThpDisabled::ExceptAdvised,
+        _ => return Err(Errno::EINVAL.into()),
+    };
+    thread.space.0.set_thp_disabled(disabled);
+    Ok(0)
 }
 
 /// `getcpu`: the CPU of the thread, and its node.

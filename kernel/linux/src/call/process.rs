@@ -114,7 +114,7 @@ fn replace(thread: &mut Thread, a: Arguments) -> SyscallResult {
     let is_shared = Arc::strong_count(&thread.files) > 1;
     let unshared = if is_shared { Some(thread.files.lock().try_clone()?) } else { None };
     let limits = scheduler().process(thread.process).limits.clone();
-    let image = match exec::load(&request, &limits, &thread.credentials) {
+    let image = match exec::load(&request, &limits, &thread.credentials, thread.space.0.thp_disabled()) {
         Ok(image) => image,
         Err(error) => {
             mm().tlb().switch_to(thread.space.0.table().context());
