@@ -231,7 +231,7 @@ settings! {
         "Where anonymous memory gets pages of 2048 KiB; inherit: where transparent_hugepage.enabled says.";
     ThpUseZeroPage = "transparent_hugepage.use_zero_page", "/sys/kernel/mm/transparent_hugepage/use_zero_page", 1,
         SettingValues::Number { min: 0, max: 1 },
-        "1: a load of memory that gets huge pages of 2 MiB, and was not stored to, maps a shared huge page of zeroes.";
+        "1: a load of memory that gets huge pages of 2 MiB, and was not stored to, maps a shared huge page of zeroes; 0: one of its own.";
     TlbBatch = "tlb_batch", "nowhere: Linux decides in arch_tlbbatch_should_defer", 1,
         SettingValues::Word(&["never", "auto", "always"]),
         "Whether reclaim and writeback defer the flushes of many pages and wait once; auto: where a flush waits for other CPUs.";

@@ -62,12 +62,17 @@ impl<'a, P: Platform> Fault<'a, P> {
 
     /// Maps the huge page of zeroes, for a load; `None` if the fault gets the small one instead.
     ///
+    /// If that page is turned off, maps a huge page of the space's own, as Linux does.
+    ///
     /// # Errors
     /// If there is no frame for a table.
     #[cold]
     pub(super) fn map_huge_zero_page(&self, orders: ThpOrders) -> Result<Option<FaultProgress>, FaultError> {
-        if !orders.contains(Order::PMD) || self.mm.settings.get(MmSetting::ThpUseZeroPage) == 0 {
+        if !orders.contains(Order::PMD) {
             return Ok(None);
+        }
+        if self.mm.settings.get(MmSetting::ThpUseZeroPage) == 0 {
+            return self.map_large(ThpOrders::PMD);
         }
         let Some(block) = self.free_block(Order::PMD) else { return Ok(None) };
         let mut reserve = TableReserve::new(&self.mm.tlb);

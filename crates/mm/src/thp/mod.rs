@@ -51,6 +51,8 @@ pub(crate) struct ThpOrders(u32);
 
 impl ThpOrders {
     const NONE: Self = Self(0);
+    /// That of pages of 2 MiB alone.
+    pub(crate) const PMD: Self = Self(1 << Order::PMD.raw());
 
     fn with(self, order: Order, is_in: bool) -> Self {
         Self(self.0 | u32::from(is_in) << order.raw())
@@ -177,7 +179,7 @@ mod tests {
         let orders = |mask: &AtomicU32| ThpOrders(mask.load(Ordering::Relaxed));
         let both = || (orders(&settings.thp().anywhere), orders(&settings.thp().advised));
         let only = |order| ThpOrders::NONE.with(order, true);
-        let (none, pmd, small) = (ThpOrders::NONE, only(Order::PMD), Order::new(4));
+        let (none, pmd, small) = (ThpOrders::NONE, ThpOrders::PMD, Order::new(4));
         assert_eq!(both(), (none, pmd), "madvise, for 2 MiB alone");
         for (enabled, expected) in [(0, (pmd, pmd)), (2, (none, none)), (1, (none, pmd))] {
             set(MmSetting::ThpEnabled, enabled);

@@ -24,6 +24,7 @@ on_both! {
     an_end_and_an_unmap_free_the_deposits,
     huge_pages_are_told_to_the_reader,
     a_load_maps_a_huge_page_of_zeroes_and_a_store_replaces_it,
+    a_load_maps_a_huge_page_of_its_own_if_that_of_zeroes_is_off,
     a_huge_page_of_zeroes_is_split_if_no_folio_can_be_had,
     two_threads_fault_in_one_block: assert_holds(SCHEDULES, two_faults::<I>, "a store was lost"),
 }
@@ -246,15 +247,10 @@ fn huge_pages_are_told_to_the_reader<I: Isa>() {
 fn a_load_maps_a_huge_page_of_zeroes_and_a_store_replaces_it<I: Isa>() {
     let (world, process) = world::<I>(2);
     let tables = world.gauge(Gauge::PageTablePages);
-    for used in ["0", "1"] {
-        world.set(MmSetting::ThpEnabled, "always");
-        world.set(MmSetting::ThpUseZeroPage, used);
-        let block = at(BASE, if used == "0" { 0 } else { PAGES });
-        assert_eq!(process.read(CPU, at(block, 9)), 0);
-        let level = if used == "0" { Level::PTE } else { Level::PMD };
-        assert_eq!((process.leaf_level(at(block, 9)), process.space.rss().pages()), (Some(level), 0));
-    }
+    world.set(MmSetting::ThpEnabled, "always");
     let block = at(BASE, PAGES);
+    assert_eq!(process.read(CPU, at(block, 9)), 0);
+    assert_eq!((process.leaf_level(at(block, 9)), process.space.rss().pages()), (Some(Level::PMD), 0));
     let child = process.fork();
     assert_eq!(child.read(OTHER, at(block, 8)), 0);
     assert_eq!((child.leaf_level(block), world.count(Counter::ThpZeroPageAlloc)), (Some(Level::PMD), 1));
@@ -267,6 +263,25 @@ fn a_load_maps_a_huge_page_of_zeroes_and_a_store_replaces_it<I: Isa>() {
     world.recount(&[&process, &child]);
     TestProcess::end_all_at_rest(&[&process, &child]);
     assert!(world.gauge(Gauge::PageTablePages) < tables, "the root of the process was counted");
+}
+
+/// No smaller one: an entry of the last level maps the small page of zeroes.
+fn a_load_maps_a_huge_page_of_its_own_if_that_of_zeroes_is_off<I: Isa>() {
+    for (of_size, huge) in [("inherit", true), ("never", false)] {
+        let (world, process) = world::<I>(1);
+        world.set(MmSetting::ThpEnabled, "always");
+        world.set(MmSetting::ThpEnabled2048k, of_size);
+        world.set(MmSetting::ThpEnabled64k, "always");
+        world.set(MmSetting::ThpUseZeroPage, "0");
+        assert_eq!(process.read(CPU, at(BASE, 9)), 0);
+        let (level, pages) = if huge { (Level::PMD, PAGES) } else { (Level::PTE, 0) };
+        assert_eq!((process.leaf_level(at(BASE, 9)), process.space.rss().pages()), (Some(level), pages));
+        process.write(OTHER, at(BASE, 8), 80);
+        assert_eq!([8, 9].map(|page| process.read(CPU, at(BASE, page))), [80, 0]);
+        let counters = [Counter::ThpFaultAlloc, Counter::PwMthpFaultAlloc, Counter::ThpZeroPageAlloc];
+        assert_eq!(counters.map(|counter| world.count(counter)), [u64::from(huge), 0, 0], "{of_size}");
+        end(&world, &[&process]);
+    }
 }
 
 fn a_huge_page_of_zeroes_is_split_if_no_folio_can_be_had<I: Isa>() {
