@@ -28,7 +28,7 @@ const fn missing_call(name: &'static str, reason: &'static str) -> CallSupport {
 }
 
 const IGNORED: &str = "ignored, as in Linux";
-const NO_HUGE: &str = "no huge pages yet";
+const NO_COLLAPSE: &str = "huge pages are mapped by faults only";
 const NO_HUGETLBFS: &str = "no hugetlbfs, as in Linux without CONFIG_HUGETLBFS";
 const NO_KSM: &str = "no merging of equal pages";
 const NO_FAILURE: &str = "no memory failure";
@@ -117,8 +117,8 @@ const ADVICE: [FlagSupport; 29] = [
     full("MADV_DOFORK", 11),
     invalid("MADV_MERGEABLE", 12, NO_KSM),
     invalid("MADV_UNMERGEABLE", 13, NO_KSM),
-    invalid("MADV_HUGEPAGE", 14, NO_HUGE),
-    invalid("MADV_NOHUGEPAGE", 15, NO_HUGE),
+    full("MADV_HUGEPAGE", 14),
+    full("MADV_NOHUGEPAGE", 15),
     full("MADV_DONTDUMP", 16),
     full("MADV_DODUMP", 17),
     full("MADV_WIPEONFORK", 18),
@@ -128,7 +128,7 @@ const ADVICE: [FlagSupport; 29] = [
     full("MADV_POPULATE_READ", 22),
     full("MADV_POPULATE_WRITE", 23),
     full("MADV_DONTNEED_LOCKED", 24),
-    invalid("MADV_COLLAPSE", 25, NO_HUGE),
+    invalid("MADV_COLLAPSE", 25, NO_COLLAPSE),
     invalid("MADV_HWPOISON", 100, NO_FAILURE),
     invalid("MADV_SOFT_OFFLINE", 101, NO_FAILURE),
     full("MADV_GUARD_INSTALL", 102),
