@@ -5,7 +5,6 @@ pagewright_types::named_table! {
     pub enum KnownDifference {
         FailedMove = "a failed mremap to a fixed address", "Linux unmaps the destination, and the end of a source that shrinks, before it checks whether the move is possible. Here a failed call changes nothing.";
         KeptApart = "neighbours with pages of their own", "Linux keeps mappings apart whose pages belong to different anon_vmas. The reverse map here is by address space, so such neighbours merge unless fork separates them, and a later mremap across both succeeds.";
-        StackFlag = "neighbours of which one has MAP_STACK", "Linux excludes the mapping from huge pages, which keeps the two apart. There are no huge pages here.";
         FailedMapCuts = "a failed mmap over a mapping", "Linux has split the mapping by then and leaves it split. Here a failed call changes nothing.";
         MovedCopies = "a private mapping of a file that was moved", "Its private copies are indexed by the address at which the first was made, so the mapping does not merge with a neighbour that has none. Linux indexes them by file offset and merges the two.";
         FetchBringsIn = "a fetch from a page that is not present", "Linux on x86-64 faults the page in before the processor refuses to execute it. Here, as on arm64, the right to execute is checked first.";

@@ -7,7 +7,7 @@ use super::AgainstError;
 use super::memory_usage::ComparedFigures;
 use super::observation::{AccessSignal, Observation};
 use super::pair::{BothResults, Pair};
-use crate::random::{FileDescriptor, HEAP, MappedObject, Operation, ProgramMode, Syscall, Window};
+use crate::random::{HEAP, MappedObject, Operation, ProgramMode, Syscall, Window};
 use pagewright_model::spec::{ExclusiveCall, MmapPlacement};
 use pagewright_syscall::KnownDifference;
 use pagewright_types::{Access, Errno, PAGE_SIZE, Rights, VirtAddr};
@@ -23,7 +23,6 @@ pub(super) enum FailedCallEffect {
 
 /// `PROT_GROWSDOWN`: the call extends to the start of a VMA, so VMA borders matter.
 pub(super) const PROT_GROWSDOWN: u32 = 0x100_0000;
-const MAP_PRIVATE_ANONYMOUS_FIXED: u32 = 0x32;
 const MAP_PRIVATE: u32 = 2;
 const MAP_ANONYMOUS: u32 = 0x20;
 const MAP_GROWSDOWN: u32 = 0x100;
@@ -80,7 +79,7 @@ pub(super) struct History {
     /// Fault-around may have mapped other pages.
     ///
     /// Either the file was short ([`KnownDifference::PastEnd`]), or VMA borders differ
-    /// ([`KnownDifference::StackFlag`], [`KnownDifference::FailedMapCuts`]).
+    /// ([`KnownDifference::FailedMapCuts`], `MAP_STACK` before Linux 6.7).
     fault_around_differs: bool,
     /// A call or another process accessed pages: [`KnownDifference::UsedByCalls`].
     used_by_calls: bool,
@@ -98,7 +97,7 @@ pub(super) struct History {
     limited_data: bool,
     /// VMA borders may differ.
     ///
-    /// There was a fork, `MAP_STACK` ([`KnownDifference::StackFlag`]), or a move
+    /// There was a fork, `MAP_STACK`, which Linux before 6.7 ignores, or a move
     /// ([`KnownDifference::MovedCopies`]).
     borders_differ: bool,
 }
@@ -225,11 +224,6 @@ fn map((at, len): (VirtAddr, u64), object: MappedObject) -> Operation {
     Operation::Mmap { place: MmapPlacement::Fixed(at), len, rights: Rights::RW, object, populate: false }
 }
 
-fn map_raw((addr, len): (VirtAddr, u64), prot: u32, flags: u32) -> Operation {
-    let flags = MAP_PRIVATE_ANONYMOUS_FIXED | flags;
-    Operation::Syscall(Syscall::Mmap { addr, len, prot, flags, file: FileDescriptor::None, offset: 0 })
-}
-
 fn touch(index: u64, access: Access) -> Operation {
     Operation::Access { va: page(index), access }
 }
@@ -270,7 +264,6 @@ fn program_of(difference: KnownDifference) -> Vec<Operation> {
             map(pages(4, 4), ANON),
             MAPS,
         ],
-        KnownDifference::StackFlag => vec![map(pages(0, 4), ANON), map_raw(pages(4, 4), 3, MAP_STACK), MAPS],
         KnownDifference::FailedMapCuts => vec![
             map(pages(0, 48), MappedObject::PrivateFile(1)),
             limit(RLIMIT_AS, 37 * PAGE_SIZE),
@@ -334,13 +327,14 @@ fn moved_copies() -> Vec<Operation> {
 /// A process with a mapping that is two on Linux reads a page of the second, and forks.
 fn fork_copies() -> Vec<Operation> {
     vec![
-        map(pages(0, 4), ANON),
+        map(pages(0, 48), ANON),
+        limit(RLIMIT_AS, 37 * PAGE_SIZE),
+        map(pages(19, 1), MappedObject::SharedFile(9)),
         touch(0, Access::Write),
-        map_raw(pages(4, 4), 3, MAP_STACK),
-        touch(5, Access::Read),
+        touch(30, Access::Read),
         Operation::Fork,
         Operation::Switch { to: 1 },
-        resident(pages(4, 4)),
+        resident(pages(24, 24)),
     ]
 }
 

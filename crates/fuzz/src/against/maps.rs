@@ -1,10 +1,9 @@
 //! `/proc/PID/maps` of both sides, in one form.
 //!
 //! Linux keeps some neighbouring VMAs separate that ours merges: those with different `anon_vma`s,
-//! which its reverse map needs; those that it split for a call that then failed; and those that
-//! differ in flags without meaning here (`VM_NOHUGEPAGE`, from `MAP_STACK`). The reverse is a bug,
-//! as long as nothing was forked or moved and no stack was mapped. So two maps agree if the merged
-//! mappings are the same, and each VMA border of ours is also one of Linux.
+//! which its reverse map needs, and those that it split for a call that then failed. The reverse is
+//! a bug, as long as nothing was forked or moved and no stack was mapped. So two maps agree if the
+//! merged mappings are the same, and each VMA border of ours is also one of Linux.
 
 use super::initial_state::{CODE, END};
 use pagewright_arch::{Isa, X86_64};

@@ -1,6 +1,7 @@
 //! Transparent huge pages: which faults map them, and what calls, forks and stores make of them.
 
 mod faults;
+mod mmap;
 mod reuse;
 mod split;
 mod tables;

@@ -37,7 +37,7 @@ bitflags::bitflags! {
         ///
         /// As in Linux, `POPULATE` then has no effect.
         const NONBLOCK = 0x1_0000;
-        /// A stack; ignored, as in Linux.
+        /// A stack, which gets no huge pages.
         const STACK = 0x2_0000;
         /// Stores are durable at once.
         ///

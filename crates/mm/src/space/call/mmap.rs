@@ -13,7 +13,7 @@ use crate::space::vma::AddressMap;
 use crate::space::vma::{VmFlags, Vma};
 use pagewright_arch::Isa;
 use pagewright_sync::{Arc, Platform};
-use pagewright_types::{PAGE_SIZE, PageRange, Rights, VirtAddr};
+use pagewright_types::{Level, Order, PAGE_SIZE, PageRange, Rights, VirtAddr};
 
 /// The file of a mapping.
 pub struct FileMapping<'a, P: Platform> {
@@ -111,6 +111,7 @@ impl<P: Platform> Mm<P> {
         flags.set(VmFlags::SHARED, plan.shared && for_writing);
         flags.set(VmFlags::GROWSDOWN, request.flags.contains(MapFlags::GROWSDOWN));
         flags.set(VmFlags::SYNC, request.flags.contains(MapFlags::SYNC));
+        flags.set(VmFlags::NOHUGEPAGE, request.flags.contains(MapFlags::STACK));
         let unreserved = request.flags.contains(MapFlags::NORESERVE) && self.overcommit() != Overcommit::Never;
         flags.set(VmFlags::NORESERVE, unreserved);
         let charged = request.rights.contains(Rights::WRITE);
@@ -208,7 +209,8 @@ impl<P: Platform> Mm<P> {
         // A hint below the minimum is raised to it (`round_hint_to_min`).
         let hint = request.addr.align_down(PAGE_SIZE);
         let hint = if hint > VirtAddr::ZERO { hint.max(self.min_address()) } else { hint };
-        self.choose_near(map, hint, pages, request.flags)
+        let is_private_memory = request.file.is_none() && !request.flags.contains(MapFlags::SHARED);
+        self.choose_near_or_aligned(map, hint, pages, request.flags, is_private_memory)
     }
 
     /// Returns the lowest address at which a mapping is placed (`vm.mmap_min_addr`).
@@ -222,6 +224,29 @@ impl<P: Platform> Mm<P> {
         let min = VirtAddr::new(self.settings.get(MmSetting::MmapMinAddr));
         let may = at >= min || map.limits().privileges().contains(Privileges::SYS_RAWIO);
         if may { Ok(()) } else { Err(MmError::TooLow { at, min }) }
+    }
+
+    /// As [`choose_near`](Self::choose_near), but private memory of whole huge pages begins at one.
+    ///
+    /// Not with a hint, nor if no gap has room for one huge page more. Linux:
+    /// `thp_get_unmapped_area_vmflags`.
+    pub(in crate::space) fn choose_near_or_aligned(
+        &self,
+        map: &AddressMap<P>,
+        hint: VirtAddr,
+        pages: u64,
+        flags: MapFlags,
+        is_private_memory: bool,
+    ) -> Result<VirtAddr, MmError> {
+        let block = u64::from(Order::PMD.frames());
+        if is_private_memory
+            && hint == VirtAddr::ZERO
+            && pages.is_multiple_of(block)
+            && let Ok(gap) = self.choose_near(map, hint, pages + block, flags)
+        {
+            return Ok(gap.align_down(Level::PMD.span()).add(Level::PMD.span()));
+        }
+        self.choose_near(map, hint, pages, flags)
     }
 
     /// Returns `hint` if its pages are free, or else the address of a gap that `flags` allow.

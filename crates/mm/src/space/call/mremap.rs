@@ -307,7 +307,11 @@ impl<P: Platform> Mm<P> {
         let (pages, fixed) = (resize.new / PAGE_SIZE, resize.flags.contains(RemapFlags::FIXED));
         let stays = resize.flags.contains(RemapFlags::DONTUNMAP);
         let hint = if stays { resize.to } else { VirtAddr::ZERO };
-        let start = if fixed { resize.to } else { self.choose_near(map, hint, pages, MapFlags::empty())? };
+        let is_private_memory = map.find(resize.addr).is_some_and(|(_, vma)| vma.file().is_none());
+        let start = match fixed {
+            true => resize.to,
+            false => self.choose_near_or_aligned(map, hint, pages, MapFlags::empty(), is_private_memory)?,
+        };
         let to = PageRange::new(start, start.add(resize.new));
         // Linux has unmapped the destination by now. That includes the source if the old size is 0,
         // or wraps, and the source is in the destination.
