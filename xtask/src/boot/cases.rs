@@ -187,7 +187,7 @@ pub(super) const fn shell(name: &'static str, words: &'static [&'static str], st
 }
 
 /// The cases, the longest first, so that none of them runs alone at the end.
-pub(crate) const CASES: [Case; 39] = [
+pub(crate) const CASES: [Case; 40] = [
     Case { arguments: &["64", "32"], memory: "1G", memory_on_linux: "1G", ..c("fork", "fork.c", 0) },
     Case { arguments: &["4000"], ..c("threads", "threads.c", 0) },
     Case { nodes: &SLOW_TIER, cpus: &["1"], arguments: &["0", "10 20"], ..c("slow-tier", "nodes.c", 0) },
@@ -226,6 +226,7 @@ pub(crate) const CASES: [Case; 39] = [
     Case { arguments: &["1", "2000"], swap: Swap::On("64M"), on_linux: false, ..c("random", "random.c", 0) },
     c("last", "last.c", 3),
     c("exec", "exec.c", 0),
+    Case { on_linux: false, ..c("thp", "thp.c", 0) },
     Case { arguments: &["40"], ..c("futex", "futex.c", 0) },
     Case { swap: Swap::Device, ..c("disk", "disk.c", 0) },
     c("moves", "moves.c", 0),
