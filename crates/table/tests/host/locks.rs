@@ -4,7 +4,7 @@ use crate::space::{Space, special};
 use crate::support::Delivery;
 use pagewright_arch::on_both;
 use pagewright_arch::{Effects, Isa};
-use pagewright_table::{EntryView, TableReserve};
+use pagewright_table::{EntryView, Mlocked, TableReserve};
 use pagewright_types::{CpuId, CpuMask, Level, PAGE_SIZE, PageRange, Pfn, VirtAddr};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
