@@ -18,7 +18,7 @@ enum Scope {
 use Scope::{Isa, Nowhere, OneNode};
 
 /// Antecedents that cannot occur, where, and why.
-const WITHOUT_MECHANISM: [(Antecedent, Scope, &str); 16] = [
+const WITHOUT_MECHANISM: [(Antecedent, Scope, &str); 17] = [
     (Antecedent::PageReleased, Nowhere, "a freed frame may be parked, and is judged when it is allocated"),
     (Antecedent::TableReleased, Nowhere, "a freed frame may be parked, and is judged when it is allocated"),
     (Antecedent::ReusedAtOnce, Nowhere, "no memory call allocates with interrupts disabled"),
@@ -33,7 +33,8 @@ const WITHOUT_MECHANISM: [(Antecedent, Scope, &str); 16] = [
     (Antecedent::EntryReplaced, Isa(IsaKind::X86_64), "x86-64 requires no break-before-make"),
     (Antecedent::ReplacedSize, Nowhere, "no machine has FEAT_BBM level 2"),
     (Antecedent::ReplacedReadOnly, OneNode, "no page moves on one node"),
-    (Antecedent::Tails, Nowhere, "every folio is one page"),
+    (Antecedent::Tails, Nowhere, "programs are smaller than a huge page; mm/tests/thp has them"),
+    (Antecedent::Deposits, Nowhere, "programs are smaller than a huge page; mm/tests/thp has them"),
     (
         Antecedent::Condemned,
         Isa(IsaKind::Aarch64),

@@ -32,7 +32,8 @@ type Changes = Vec<(Counter, u64)>;
 fn of_lower_layers(counter: Counter) -> bool {
     let name = counter.name();
     // Those of nodes are in `numa/`, `migrate/tiers.rs` and a test of `reclaim/scan.rs`.
-    let of_nodes = ["numa_", "pgdemote_", "pgpromote_"];
+    // Those of splits of folios are in `thp/split.rs`.
+    let of_nodes = ["numa_", "pgdemote_", "pgpromote_", "thp_split_page"];
     let groups = ["pgalloc", "pgfree", "nr_tlb_", "pw_tlb_", "pw_linger_", "pw_clear_", "allocstall"];
     groups.iter().chain(&of_nodes).any(|group| name.starts_with(group))
 }

@@ -79,6 +79,8 @@ pub struct MappingFlags {
     pub no_reserve: bool,
     /// The number of the last of `MADV_NORMAL`, `MADV_RANDOM` and `MADV_SEQUENTIAL`.
     pub readahead: u8,
+    /// The number of the last of `MADV_HUGEPAGE` and `MADV_NOHUGEPAGE`, or 0.
+    pub huge_pages: u8,
 }
 
 impl PageMapping {

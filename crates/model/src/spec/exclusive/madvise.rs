@@ -30,8 +30,8 @@ macro_rules! advice {
     };
 }
 
-// `include/uapi/asm-generic/mman-common.h`. A kernel without KSM, huge pages and memory failure
-// does not know their advice.
+// `include/uapi/asm-generic/mman-common.h`. A kernel without KSM and memory failure does not
+// know their advice, and one without shared huge pages does not know MADV_COLLAPSE.
 advice! {
     NORMAL = 0,
     RANDOM = 1,
@@ -42,6 +42,8 @@ advice! {
     REMOVE = 9,
     DONTFORK = 10,
     DOFORK = 11,
+    HUGEPAGE = 14,
+    NOHUGEPAGE = 15,
     DONTDUMP = 16,
     DODUMP = 17,
     WIPEONFORK = 18,
@@ -97,6 +99,7 @@ fn change(map: &PageMapping, advice: u32) -> Option<Change> {
     let flags = map.flags;
     Some(match advice {
         NORMAL | RANDOM | SEQUENTIAL => Change::Flags(MappingFlags { readahead: advice as u8, ..flags }),
+        HUGEPAGE | NOHUGEPAGE => Change::Flags(MappingFlags { huge_pages: advice as u8, ..flags }),
         DONTFORK | DOFORK => Change::Flags(MappingFlags { dont_fork: advice == DONTFORK, ..flags }),
         DONTDUMP | DODUMP => Change::Flags(MappingFlags { dont_dump: advice == DONTDUMP, ..flags }),
         WIPEONFORK | KEEPONFORK => Change::Flags(MappingFlags { wipe_on_fork: advice == WIPEONFORK, ..flags }),
