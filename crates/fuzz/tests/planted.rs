@@ -142,7 +142,6 @@ fn expected(plant: PlantedBug) -> (Vec<Search>, &'static [Rule]) {
         | Bug::PieceReusedByMapcount
         | Bug::DepositKept
         | Bug::SplitIgnoresRef
-        | Bug::SplitIgnoresUnfound
         | Bug::SplitLosesWhole
         | Bug::CutHugeLeafTaken
         | Bug::DepositLeftBehind

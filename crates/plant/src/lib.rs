@@ -49,7 +49,6 @@ pagewright_types::named_table! {
         PieceReusedByMapcount = "piece-reused-by-mapcount", "A store reuses a page of a large folio although a reference that is no entry is on it.";
         CutHugeLeafTaken = "cut-huge-leaf-taken", "A call that discards a part of a block takes all of a huge page that another thread maps there meanwhile.";
         SplitIgnoresRef = "split-ignores-ref", "A folio is split although it has a reference that is no entry's.";
-        SplitIgnoresUnfound = "split-ignores-unfound", "A folio is split although some entries that map it were not found.";
         SplitLosesWhole = "split-loses-whole", "The pages of a folio that is split lose the entries that map it whole.";
         DepositKept = "deposit-kept", "The deposit of a huge leaf that is cleared stays with the table.";
         DepositLeftBehind = "deposit-left-behind", "mremap moves a huge leaf to another table without its deposit.";

@@ -2,7 +2,7 @@
 
 use super::{Fault, FaultKind, FaultProgress};
 use crate::error::FaultError;
-use crate::thp::pieces_beside;
+use crate::thp::{are_all_beside, pieces_beside};
 use pagewright_arch::LeafFlags;
 use pagewright_plant::plant;
 use pagewright_sync::Platform;
@@ -47,15 +47,14 @@ impl<P: Platform> Fault<'_, P> {
     fn can_reuse_pieces(&self, locked: &LockedTable<'_, P>, folio: Folio<'_>, leaf: LeafView) -> bool {
         let (refs, entries) = folio.refs_and_mapcount();
         let alone = plant!(PieceReusedByMapcount; true, refs == entries);
-        if !alone || entries > folio.pages() || folio.flags().contains(FolioFlags::SWAPCACHE) {
-            return false;
-        }
-        let pieces = || pieces_beside(locked, self.va, leaf, folio);
-        if plant!(PieceTakenForWhole; 1, pieces().count() as u32) < plant!(PieceTakenForWhole; 1, entries) {
+        if !alone
+            || folio.flags().contains(FolioFlags::SWAPCACHE)
+            || plant!(PieceTakenForWhole; false, !are_all_beside(entries, locked, self.va, leaf, folio))
+        {
             return false;
         }
         let mut run = locked.run(self.vma.mlocked());
-        for va in pieces() {
+        for va in pieces_beside(locked, self.va, leaf, folio) {
             // No right is lost, so nothing is owed.
             if let Some(debt) = run.protect(va, |leaf| leaf.with(LeafFlags::EXCLUSIVE)) {
                 debt.settle();

@@ -5,6 +5,7 @@ use crate::error::MmError;
 use crate::mm::Mm;
 use crate::policy::MemPolicy;
 use crate::space::Space;
+use crate::thp::end_of_pieces;
 use core::ops::ControlFlow;
 use pagewright_arch::Isa;
 use pagewright_sync::Platform;
@@ -85,19 +86,19 @@ impl<P: Platform> Mm<P> {
         let mut migrator = Migrator::try_new(self, TOGETHER)?;
         let (mut rest, mut failed) = (range, 0);
         while !rest.is_empty() {
-            let Taken { next, busy, large } = self.take_misplaced(space, rest, what, &mut migrator);
+            let Taken { mut next, busy, large } = self.take_misplaced(space, rest, what, &mut migrator);
             failed += busy;
             migrator.run(|isolated| {
                 self.putback(isolated);
                 failed += 1;
             });
             // Its pages are taken one by one then; if it stays whole, it is passed over.
-            let stays = large.and_then(|(isolated, end)| Some((self.split_folio(isolated).err()?, end)));
-            rest = PageRange::new(stays.as_ref().map_or(next, |(_, end)| *end).min(range.end()), range.end());
-            if let Some((isolated, _)) = stays {
-                self.putback(isolated);
-                failed += 1;
+            if let Some((isolated, end)) = large
+                && !self.split_or_putback(isolated)
+            {
+                (next, failed) = (end.min(range.end()), failed + 1);
             }
+            rest = PageRange::new(next, range.end());
         }
         Ok(failed)
     }
@@ -120,8 +121,7 @@ impl<P: Platform> Mm<P> {
             }
             match (!page.is_moving).then(|| self.frames().isolate(page.folio)).flatten() {
                 Some(isolated) if page.folio.is_large() => {
-                    let left = page.folio.pages() - page.folio.page_of(page.pfn);
-                    large = Some((isolated, page.va.add(u64::from(left) * PAGE_SIZE)));
+                    large = Some((isolated, end_of_pieces(page.va, page.pfn, page.folio)));
                     return ControlFlow::Break(page.va);
                 }
                 Some(isolated) => {

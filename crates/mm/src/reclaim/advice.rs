@@ -7,7 +7,7 @@ use super::SWAP_CLUSTER_MAX;
 use super::pageout::PageOutFlush;
 use crate::mm::Mm;
 use crate::space::{Space, Vma};
-use crate::thp::pieces_beside;
+use crate::thp::{are_all_beside, end_of_pieces};
 use arrayvec::ArrayVec;
 use pagewright_arch::LeafFlags;
 use pagewright_plant::plant;
@@ -15,7 +15,7 @@ use pagewright_sync::Platform;
 use pagewright_table::{LeafView, LockedTable};
 use pagewright_tlb::Gather;
 use pagewright_tlb::frames::{Folio, FolioFlags, IsolatedFolio};
-use pagewright_types::{Counter, PAGE_SIZE, PageRange, VirtAddr};
+use pagewright_types::{Counter, PageRange, VirtAddr};
 
 impl<P: Platform> Mm<P> {
     /// Pages out as much as it can of `part`, which was one mapping when its lock was released.
@@ -29,13 +29,13 @@ impl<P: Platform> Mm<P> {
             at = match self.isolate_range(space, rest, &mut folios) {
                 IsolatedUpTo::Address(next) => next,
                 // Its pages are isolated one by one then; if it stays whole, it is passed over.
-                IsolatedUpTo::Large(at, isolated, end) => match self.split_folio(isolated) {
-                    Ok(()) => at,
-                    Err(isolated) => {
-                        self.putback(isolated);
+                IsolatedUpTo::Large(at, isolated, end) => {
+                    if self.split_or_putback(isolated) {
+                        at
+                    } else {
                         end
                     }
-                },
+                }
             };
             self.page_out(&mut folios, PageOutFlush::Complete);
             folios.into_iter().for_each(|isolated| self.putback(isolated));
@@ -105,8 +105,7 @@ impl<P: Platform> Mm<P> {
                         && let Some(isolated) = self.frames().isolate(folio)
                     {
                         if folio.is_large() {
-                            let left = folio.pages() - folio.page_of(leaf.page_at(va));
-                            let end = va.add(u64::from(left) * PAGE_SIZE).min(range.end());
+                            let end = end_of_pieces(va, leaf.page_at(va), folio).min(range.end());
                             return IsolatedUpTo::Large(va, isolated, end);
                         }
                         folios.push(isolated);
@@ -131,10 +130,7 @@ enum IsolatedUpTo {
 /// All entries of a large folio must be in the table of that leaf.
 fn is_alone<P: Platform>(table: &LockedTable<'_, P>, va: VirtAddr, leaf: LeafView, folio: Folio<'_>) -> bool {
     let entries = folio.mapcount();
-    entries == 1
-        || folio.is_large()
-            && entries <= folio.pages()
-            && pieces_beside(table, va, leaf, folio).count() as u32 == entries
+    entries == 1 || folio.is_large() && are_all_beside(entries, table, va, leaf, folio)
 }
 
 /// Whether the program may evict cached pages of a mapping's file (`can_do_file_pageout`).

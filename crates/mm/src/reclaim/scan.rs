@@ -241,8 +241,9 @@ impl<P: Platform> Mm<P> {
         let mut reclaimable = 0;
         for isolated in folios {
             match self.decide(self.frames().folio(isolated.pfn()), scan) {
+                // INV-RECLAIM-SMALL: its pages are reclaimed one by one when they are scanned.
                 ScanDecision::Reclaim if self.frames().folio(isolated.pfn()).is_large() => {
-                    self.split_to_reclaim(isolated)
+                    self.split_or_putback(isolated);
                 }
                 ScanDecision::Reclaim => {
                     scan.pending.push(isolated);
@@ -253,15 +254,6 @@ impl<P: Platform> Mm<P> {
         }
         self.note_cost(node, lru, ReclaimCost::Rotated(scanned - reclaimable));
         self.tlb.count(scan.counters().0, u64::from(scanned));
-    }
-
-    /// Splits a large folio, whose pages are reclaimed one by one when they are scanned.
-    ///
-    /// INV-RECLAIM-SMALL.
-    fn split_to_reclaim(&self, isolated: IsolatedFolio) {
-        if let Err(isolated) = self.split_folio(isolated) {
-            self.putback(isolated);
-        }
     }
 
     /// Pages out the pending folios with one wait, and puts back those that stay.

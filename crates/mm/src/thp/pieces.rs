@@ -1,9 +1,9 @@
-//! The entries of a large folio beside one of them.
+//! The entries of a large folio beside one of them, and where they end.
 
 use pagewright_sync::Platform;
 use pagewright_table::{LeafView, LockedTable, TableRight};
 use pagewright_tlb::frames::Folio;
-use pagewright_types::{Level, PAGE_SIZE, PageRange, VirtAddr};
+use pagewright_types::{Level, PAGE_SIZE, PageRange, Pfn, VirtAddr};
 
 /// The addresses in a locked last-level table whose leaves map pages of `folio`.
 ///
@@ -25,4 +25,20 @@ pub(crate) fn pieces_beside<'t, P: Platform, R: TableRight>(
         let page = first.add((va.page_index() - start.page_index()) as u32);
         table.leaf(*va).is_some_and(|leaf| !leaf.is_special() && leaf.pfn() == page)
     })
+}
+
+/// Whether a large folio has no other of its `entries` than those [beside](pieces_beside) one.
+pub(crate) fn are_all_beside<P: Platform, R: TableRight>(
+    entries: u32,
+    table: &LockedTable<'_, P, R>,
+    va: VirtAddr,
+    leaf: LeafView,
+    folio: Folio<'_>,
+) -> bool {
+    entries <= folio.pages() && pieces_beside(table, va, leaf, folio).count() as u32 == entries
+}
+
+/// Where the pages of a folio end of which `pfn` is mapped at `va`, if they follow each other.
+pub(crate) fn end_of_pieces(va: VirtAddr, pfn: Pfn, folio: Folio<'_>) -> VirtAddr {
+    va.add(u64::from(folio.pages() - folio.page_of(pfn)) * PAGE_SIZE)
 }

@@ -113,6 +113,16 @@ impl<P: Platform> Mm<P> {
         }
     }
 
+    /// As [`split_folio`](Self::split_folio), and puts a folio that stays whole back on its list.
+    ///
+    /// Returns whether it was split.
+    pub(crate) fn split_or_putback(&self, isolated: IsolatedFolio) -> bool {
+        let stays = self.split_folio(isolated).err();
+        let split = stays.is_none();
+        stays.into_iter().for_each(|isolated| self.putback(isolated));
+        split
+    }
+
     fn not_split(&self, isolated: IsolatedFolio) -> Result<(), IsolatedFolio> {
         self.tlb.count(Counter::ThpSplitPageFailed, 1);
         Err(isolated)
@@ -153,7 +163,7 @@ impl<P: Platform> Mm<P> {
         if !goes_on && places.len() == places.capacity() {
             return Err(SplitStop);
         }
-        let span = if is_huge { table.level().span() } else { Level::PTE.span() };
+        let span = table.level().span();
         let start = va.align_down(span);
         self.declare_reduced(space, PageRange::new(start, start.add(span)), Rights::empty());
         // A pin holds a reference of its own, with which the folio is not frozen.
@@ -229,10 +239,10 @@ fn restore_run<P: Platform>(mm: &Mm<P>, head: Pfn, place: &Place<P>) {
 
 /// Freezes a folio whose only references are those of the entries at `places` and the caller's.
 fn freeze<'a, P: Platform>(folio: Folio<'a>, places: &[Place<P>]) -> Result<FrozenFolio<'a>, SplitStop> {
+    // An entry that was not found has a reference, too, with which the folio is not frozen.
     let entries: u32 = places.iter().map(Place::entries).sum();
-    if plant!(SplitIgnoresUnfound; folio.mapcount(), entries) != folio.mapcount() {
-        return Err(SplitStop);
-    }
     let expected = plant!(SplitIgnoresRef; folio.refs(), entries + 1);
-    folio.freeze(expected).map_err(|_| SplitStop)
+    let frozen = folio.freeze(expected).map_err(|_| SplitStop)?;
+    debug_assert_eq!(folio.mapcount(), entries, "INV-SPLIT-ALL: entries of {folio:?} were not found");
+    Ok(frozen)
 }

@@ -2,9 +2,10 @@
 
 use crate::mm::Mm;
 use crate::space::Space;
+use crate::thp::end_of_pieces;
 use pagewright_sync::Platform;
 use pagewright_tlb::frames::IsolatedFolio;
-use pagewright_types::{PAGE_SIZE, PageRange, VirtAddr};
+use pagewright_types::{PageRange, VirtAddr};
 
 /// What a request to split the folios of a range has found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,10 +25,7 @@ impl<P: Platform> Mm<P> {
             let (mut counts, mut at) = (SplitCounts::default(), range.start());
             while let Some((isolated, end)) = self.next_large(space, PageRange::new(at, range.end())) {
                 counts.found += 1;
-                match self.split_folio(isolated) {
-                    Ok(()) => counts.split += 1,
-                    Err(isolated) => self.putback(isolated),
-                }
+                counts.split += u64::from(self.split_or_putback(isolated));
                 at = end.min(range.end());
             }
             counts
@@ -46,8 +44,7 @@ impl<P: Platform> Mm<P> {
                         && folio.is_anon()
                         && let Some(isolated) = self.frames().isolate(folio)
                     {
-                        let left = folio.pages() - folio.page_of(leaf.page_at(va));
-                        return Some((isolated, va.add(u64::from(left) * PAGE_SIZE)));
+                        return Some((isolated, end_of_pieces(va, leaf.page_at(va), folio)));
                     }
                 }
             }

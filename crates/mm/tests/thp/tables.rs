@@ -5,7 +5,7 @@ use pagewright_arch::{Isa, on_both};
 use pagewright_lab::harness::{ANON, CPU, OTHER, TestProcess, TestWorld, at};
 use pagewright_lab::planted_bugs_are_found;
 use pagewright_mm::counters::Gauge;
-use pagewright_mm::{MapFlags, MmSetting, RemapFlags, RemapRequest};
+use pagewright_mm::{Advice, MapFlags, MmSetting, RemapFlags, RemapRequest};
 use pagewright_types::{Level, Rights, VirtAddr};
 use std::rc::Rc;
 
@@ -14,6 +14,8 @@ on_both! {
     a_deposit_goes_with_its_leaf: assert!(removed::<I>(0)),
     /// INV-HUGE-DEPOSIT.
     a_huge_page_is_split_where_it_has_moved: assert!(moved_then_split::<I>(0)),
+    /// INV-MM-BLOCKS.
+    a_discard_of_a_part_leaves_the_rest: assert!(discarded_in_part::<I>(0)),
     /// INV-HUGE-OWN.
     a_huge_page_is_copied_by_fork: assert!(forked::<I>(0)),
     /// INV-HUGE-OWN.
@@ -60,6 +62,14 @@ fn moved_then_split<I: Isa>(_seed: u64) -> bool {
     sound
 }
 
+fn discarded_in_part<I: Isa>(_seed: u64) -> bool {
+    let (world, process) = huge::<I>();
+    process.advise(BASE, 3, Advice::DontNeed);
+    let sound = process.read(OTHER, at(BASE, 7)) == 7 && process.space.rss().pages() == PAGES + 1 - 3;
+    end(&world, &[&process]);
+    sound
+}
+
 /// Both store to it afterwards, and neither sees the store of the other.
 fn stores_stay_apart<I: Isa>(process: &TestProcess<I>, base: VirtAddr) -> bool {
     let world = &process.world;
@@ -90,6 +100,7 @@ planted_bugs_are_found! {
     1;
     DepositKept => removed,
     DepositLeftBehind => moved_then_split,
+    CutHugeLeafTaken => discarded_in_part,
     HugeUnmarked => forked,
     HugeShared => forked,
     HugeMovedUnmarked => moved_then_forked,
