@@ -147,7 +147,7 @@ fn a_comparison_with_linux_counts_results_and_lists_known_differences() {
         "ENOMEM",
         "SIGSEGV (not allowed)",
         "known differences",
-        "MAP_STACK",
+        "MADV_PAGEOUT of shared memory",
     ];
     assert_prints(&["--against", "linux", "--steps", "5000", "--seed", "2"], &words);
     let again = check(&["--against", "linux", "--program", "linux-1-4-160/2/all"]);
