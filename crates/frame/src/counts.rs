@@ -1,7 +1,11 @@
-//! References and mapcount of a frame, in one word.
+//! The words that count references and entries.
+//!
+//! Key types: [`FrameCounts`], references and entries; [`MappedPages`], the pages of a large folio
+//! that entries map, and the entries that map it whole.
 //!
 //! An entry that maps a folio, whole or a page of it, takes one reference and one mapping. Both are
-//! in one word of its head, so that one atomic addition takes them together.
+//! in one word of its head, so that one atomic addition takes them together, also for a run of
+//! entries. Which pages are mapped is in a second word, so that its two counts are of one moment.
 //!
 //! The loom tests of `sync` include this file, so that they test these operations under every
 //! memory order.
@@ -124,18 +128,76 @@ impl FrameCounts {
         (before as u32, (before >> 32) as u32)
     }
 
-    /// Subtracts a mapping, and returns the number before.
+    /// Subtracts `n` mappings, and returns the number before.
     #[inline]
-    pub(crate) fn sub_mapping(&self) -> u32 {
-        (self.0.fetch_sub(MAPPING, Ordering::AcqRel) >> 32) as u32
+    pub(crate) fn sub_mappings(&self, n: u32) -> u32 {
+        (self.0.fetch_sub(MAPPING * u64::from(n), Ordering::AcqRel) >> 32) as u32
     }
 
     /// Sets the mapcount of a record without references.
     ///
-    /// The caller holds the lock under which the word changes.
+    /// No other CPU changes the word meanwhile.
     #[inline]
-    pub(crate) fn set_mappings_locked(&self, mappings: u32) {
+    pub(crate) fn set_mappings(&self, mappings: u32) {
         self.0.store(u64::from(mappings) << 32, Ordering::Relaxed);
+    }
+}
+
+/// One entry that maps the whole folio, as the second word counts it.
+const WHOLE: u64 = 1 << 32;
+
+/// How the pages of a large folio are mapped.
+///
+/// The low half of the word counts the pages that have entries of their own, the high half the
+/// entries that map the folio whole.
+#[derive(Clone, Copy)]
+pub(crate) struct MappedPages<'a>(pub(crate) &'a AtomicU64);
+
+impl MappedPages<'_> {
+    fn halves(word: u64) -> (u32, u32) {
+        (word as u32, (word >> 32) as u32)
+    }
+
+    /// The pages with entries of their own, and the entries for the whole.
+    #[inline]
+    pub(crate) fn both(self) -> (u32, u32) {
+        Self::halves(self.0.load(Ordering::Acquire))
+    }
+
+    /// Sets both counts of a record that the caller owns.
+    #[inline]
+    pub(crate) fn set(self, pages: u32, entire: u32) {
+        self.0.store(u64::from(pages) | u64::from(entire) << 32, Ordering::Relaxed);
+    }
+
+    /// Adds pages that got a first entry of their own, and returns both counts before.
+    #[inline]
+    pub(crate) fn add_pages(self, n: u32) -> (u32, u32) {
+        Self::halves(self.0.fetch_add(u64::from(n), Ordering::AcqRel))
+    }
+
+    /// Subtracts pages that lost their last entry, and returns both counts before.
+    #[inline]
+    pub(crate) fn sub_pages(self, n: u32) -> (u32, u32) {
+        Self::halves(self.0.fetch_sub(u64::from(n), Ordering::AcqRel))
+    }
+
+    /// Adds an entry for the whole, and returns both counts before.
+    #[inline]
+    pub(crate) fn add_entire(self) -> (u32, u32) {
+        Self::halves(self.0.fetch_add(WHOLE, Ordering::AcqRel))
+    }
+
+    /// Subtracts an entry for the whole, and returns both counts before.
+    #[inline]
+    pub(crate) fn sub_entire(self) -> (u32, u32) {
+        Self::halves(self.0.fetch_sub(WHOLE, Ordering::AcqRel))
+    }
+
+    /// Subtracts an entry for the whole and adds pages, and returns both counts before.
+    #[inline]
+    pub(crate) fn split_entire(self, pages: u32) -> (u32, u32) {
+        Self::halves(self.0.fetch_sub(WHOLE - u64::from(pages), Ordering::AcqRel))
     }
 }
 
@@ -153,7 +215,7 @@ mod tests {
         assert_eq!(counts.add_mapping(), 1);
         assert_eq!(counts.sub_refs(u32::MAX - 1), u32::MAX);
         assert_eq!((counts.refs(), counts.mappings()), (1, 2));
-        assert_eq!(counts.sub_mapping(), 2);
+        assert_eq!(counts.sub_mappings(1), 2);
         assert_eq!(counts.exchange_refs(2, 0), Err(1));
         assert_eq!(counts.exchange_refs(1, 0), Ok(()));
         assert_eq!((counts.refs(), counts.mappings()), (0, 1));
@@ -171,8 +233,24 @@ mod tests {
             assert_eq!(counts.add_refs_and_mappings(1), (5, mappings));
             assert_eq!((counts.refs(), counts.mappings()), (6, mappings + 1));
         }
+        assert_eq!(counts.sub_mappings(5), (1 << 20) + 1);
+        assert_eq!((counts.refs(), counts.mappings()), (6, (1 << 20) - 4));
         counts.set(8, 3);
         assert!(!counts.try_add_ref(8) && counts.try_add_ref(9));
         assert_eq!((counts.refs(), counts.mappings()), (9, 3));
+    }
+    #[test]
+    fn pages_and_entries_for_the_whole_are_counted_apart() {
+        let word = AtomicU64::new(0);
+        let mapped = MappedPages(&word);
+        assert_eq!(mapped.add_pages(3), (0, 0));
+        assert_eq!(mapped.add_entire(), (3, 0));
+        assert_eq!(mapped.add_entire(), (3, 1));
+        assert_eq!(mapped.sub_pages(3), (3, 2));
+        assert_eq!(mapped.split_entire(512), (0, 2));
+        assert_eq!(mapped.sub_entire(), (512, 1));
+        assert_eq!(mapped.both(), (512, 0));
+        mapped.set(1, 2);
+        assert_eq!(mapped.both(), (1, 2));
     }
 }

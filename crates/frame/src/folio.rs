@@ -2,11 +2,11 @@
 //!
 //! Linux's `struct folio`.
 //!
-//! Key types: [`FolioRef`], one owned reference; [`Folio`], a borrowed view, found by any frame of
-//! the folio; [`FolioOwner`], the owner of its contents.
+//! Key types: [`Folio`], a borrowed view, found by any frame of the folio; [`FolioOwner`], the
+//! owner of its contents.
 //!
-//! Neighbours: `folio_flags`, `mapcount`, `pin`, `freeze` and `lru` have the other methods of
-//! [`Folio`]. `record` lays out the words.
+//! Neighbours: `folio_ref` has owned references. `folio_flags`, `mapcount`, `pin`, `freeze` and
+//! `lru` have the other methods of [`Folio`]. `record` lays out the words.
 //!
 //! Protocol: a view keeps nothing alive. The user of a view has its own reference, or holds a lock
 //! that keeps another reference alive: the lock of the page table for the reference of an entry,
@@ -22,13 +22,13 @@
 
 use crate::block::Block;
 use crate::folio_flags::FolioFlags;
+use crate::folio_ref::{FolioRef, FolioRefs};
 use crate::frames::Frames;
 use crate::memmap::Memmap;
 use crate::record::{FrameRecord, FrameState};
-use crate::stored_ref::StoredFolioRef;
 use core::fmt;
 use core::sync::atomic::Ordering;
-use pagewright_sync::{Backend, LineRef, LineUse, Platform, bomb};
+use pagewright_sync::{Backend, LineRef, LineUse, Platform};
 use pagewright_types::{FileId, ForkNodeId, FrameRange, Order, Pfn, SwapEntry};
 
 /// The name under which uses of the references and mapcounts of folios are reported.
@@ -65,49 +65,6 @@ impl FolioOwner {
             Self::FILE => Self::File(FileId::new(raw as u32)),
             _ => Self::None,
         }
-    }
-}
-
-/// One reference to a folio.
-///
-/// [`Frames::put`] ends it.
-#[must_use = "dropping a reference leaks the folio"]
-#[derive(Debug, PartialEq, Eq)]
-pub struct FolioRef(Pfn);
-
-impl FolioRef {
-    pub(crate) const fn new(head: Pfn) -> Self {
-        Self(head)
-    }
-
-    /// The first frame of the folio.
-    #[inline]
-    pub const fn pfn(&self) -> Pfn {
-        self.0
-    }
-
-    /// Turns the reference into the folio's first frame number, which holds the reference then.
-    ///
-    /// For a page-table entry or another word that stores the number.
-    ///
-    /// [`Frames::folio_ref_from_raw`] takes it back.
-    #[inline]
-    pub const fn into_raw(self) -> Pfn {
-        let head = self.0;
-        core::mem::forget(self);
-        head
-    }
-
-    /// Stores the reference in a structure that may end without giving it up.
-    #[inline]
-    pub const fn into_stored(self) -> StoredFolioRef {
-        StoredFolioRef::new(self.into_raw())
-    }
-}
-
-impl Drop for FolioRef {
-    fn drop(&mut self) {
-        bomb::dropped(format_args!("INV-FRAME-LINEAR: leaked reference to the folio at {}", self.0));
     }
 }
 
@@ -194,7 +151,7 @@ impl<P: Platform> Frames<P> {
     /// The folio of a reference.
     #[inline]
     pub fn folio_of(&self, reference: &FolioRef) -> Folio<'_> {
-        Folio::at(&self.memmap, reference.0)
+        Folio::at(&self.memmap, reference.pfn())
     }
 
     /// Gives up a reference (`folio_put`).
@@ -208,6 +165,13 @@ impl<P: Platform> Frames<P> {
     #[inline]
     pub fn put(&self, reference: FolioRef) -> Option<Block> {
         self.drop_refs(reference.into_raw(), 1)
+    }
+
+    /// Gives up references to one folio; otherwise as [`put`](Self::put) (`folio_put_refs`).
+    #[inline]
+    pub fn put_refs(&self, refs: FolioRefs) -> Option<Block> {
+        let n = refs.count();
+        self.drop_refs(refs.into_raw(), n)
     }
 
     /// Subtracts `n` references, and returns the block if none is left.
@@ -227,6 +191,7 @@ impl<P: Platform> Frames<P> {
     pub(crate) fn folio_into_block(&self, head: Pfn) -> Block {
         let folio = Folio::at(&self.memmap, head);
         folio.assert_released();
+        self.undefer(folio);
         self.lru_remove(folio);
         let kind = self.memmap.transition(head, FrameState::Folio, FrameState::Allocated);
         Block::new(head, kind.order())
@@ -237,11 +202,9 @@ impl<P: Platform> Frames<P> {
 #[inline]
 pub(crate) fn clear_counts(record: &FrameRecord) {
     debug_assert_eq!(record.counts.mappings(), 0, "INV-FRAME-MAP: a new folio is mapped");
-    let counts =
-        [&record.entire_or_shares, &record.first_page_or_mlocks, &record.nr_pages_mapped, &record.pincount_or_swap];
-    for count in counts {
-        count.store(0, Ordering::Relaxed);
-    }
+    record.mapped_or_shares.store(0, Ordering::Relaxed);
+    record.first_page_or_mlocks.store(0, Ordering::Relaxed);
+    record.pincount_or_swap.store(0, Ordering::Relaxed);
 }
 
 /// References from which on attempts to take another one fail.
@@ -411,6 +374,21 @@ impl<'a> Folio<'a> {
     pub unsafe fn ref_from_raw(self) -> FolioRef {
         debug_assert!(self.refs() > 0, "INV-FRAME-REFS: the folio at {} has no reference to take back", self.head);
         FolioRef::new(self.head)
+    }
+
+    /// As [`ref_from_raw`](Self::ref_from_raw), for `n` references.
+    ///
+    /// # Panics
+    /// As `ref_from_raw`; in debug builds when `n` is 0.
+    ///
+    /// # Safety
+    /// INV-FRAME-REFS: as for `ref_from_raw`, of each.
+    #[inline]
+    #[allow(unsafe_code)]
+    pub unsafe fn refs_from_raw(self, n: u32) -> FolioRefs {
+        debug_assert!(n > 0, "INV-FRAME-REFS: no reference to the folio at {} is taken back", self.head);
+        // SAFETY: INV-FRAME-REFS – the caller's.
+        FolioRefs::new(unsafe { self.ref_from_raw() }, n - 1)
     }
 
     /// The owner of the contents.

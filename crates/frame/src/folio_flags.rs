@@ -13,7 +13,7 @@ use core::sync::atomic::Ordering;
 bitflags::bitflags! {
     /// Flags of a folio (Linux's page flags).
     ///
-    /// Bits 13 to 15 of the word are free; the age is in the bits above.
+    /// Bits 14 and 15 of the word are free; the age is in the bits above.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
     pub struct FolioFlags: u32 {
         /// Locked by one user: see [`Folio::try_lock`] (`PG_locked`).
@@ -42,6 +42,8 @@ bitflags::bitflags! {
         const WORKINGSET = 1 << 11;
         /// Instruction fetches see the contents (arm64's `PG_dcache_clean`).
         const CODE_VISIBLE = 1 << 12;
+        /// On a node's queue of folios to be split (`PG_partially_mapped`).
+        const DEFERRED = 1 << 13;
     }
 }
 

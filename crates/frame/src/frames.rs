@@ -11,6 +11,7 @@
 
 use crate::block::Block;
 use crate::clear::{ClearCaps, ClearSelector};
+use crate::deferred::DeferredSplits;
 use crate::layout::{MemoryLayout, MemoryLayoutError};
 use crate::lru::Lru;
 use crate::memmap::Memmap;
@@ -47,6 +48,8 @@ pub struct Frames<P: Platform> {
     pub(crate) memmap: Memmap,
     pub(crate) zones: Box<[Zone<P::Locks>]>,
     pub(crate) lru: Lru<P::Locks>,
+    /// For each node, its folios that wait to be split.
+    pub(crate) deferred: Box<[DeferredSplits<P::Locks>]>,
     /// Ranges of memory in ascending order, each with its zone.
     spans: Box<[(FrameRange, ZoneId)]>,
     /// For each node, its own zones and then those of other nodes, nearest first (`zonelist`).
@@ -86,6 +89,7 @@ impl<P: Platform> Frames<P> {
             )?,
             reclaim_wanted: try_boxed(layout.nodes.len(), layout.nodes.iter().map(|_| AtomicBool::new(false)))?,
             lru: Lru::try_new(layout.nodes.len(), span.cpus)?,
+            deferred: DeferredSplits::try_new(layout.nodes.len())?,
             machine,
             memmap,
             zones,

@@ -19,8 +19,9 @@
 //! Not guaranteed: that the count given to `thaw` is right. Only the caller knows the references to
 //! each part.
 
-use crate::folio::{Folio, FolioRef, clear_counts};
+use crate::folio::{Folio, clear_counts};
 use crate::folio_flags::FolioFlags;
+use crate::folio_ref::FolioRef;
 use crate::memmap::Memmap;
 use crate::record::{FrameKind, FrameRecord, FrameState};
 use core::fmt;
@@ -126,8 +127,8 @@ impl<'a> FrozenFolio<'a> {
         let (entire, first) = (self.0.entire_mapcount(), self.0.page_mapcount(0));
         self.split_with(Order::ZERO, |index, new| {
             let own = if index == 0 { first } else { new.counts.mappings() };
-            let unused = [&new.entire_or_shares, &new.nr_pages_mapped, &new.pincount_or_swap];
-            unused.iter().for_each(|count| count.store(0, Ordering::Relaxed));
+            new.mapped_or_shares.store(0, Ordering::Relaxed);
+            new.pincount_or_swap.store(0, Ordering::Relaxed);
             new.counts.set(0, plant!(SplitLosesWhole; own, own + entire));
             let locked = mlocks(index);
             new.first_page_or_mlocks.store(locked, Ordering::Relaxed);
@@ -148,8 +149,8 @@ impl<'a> FrozenFolio<'a> {
         debug_assert!(to < kind.order(), "INV-FRAME-FROZEN: the folio at {head} is not larger than order {to}");
         debug_assert!(!folio.maybe_pinned(), "INV-FRAME-PIN: the folio at {head} is split while pinned");
         debug_assert!(
-            !folio.flags().contains(FolioFlags::LRU),
-            "INV-LRU-PLACE: the folio at {head} is split while on an LRU list"
+            !folio.flags().intersects(FolioFlags::LRU | FolioFlags::DEFERRED),
+            "INV-LRU-PLACE, INV-DEFERRED-QUEUE: the folio at {head} is split while on a list"
         );
         let flags = record.flags.load(Ordering::Relaxed) & !FolioFlags::LOCKED.bits();
         let debt = record.debt();

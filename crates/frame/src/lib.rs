@@ -76,10 +76,12 @@ mod buddy;
 mod chain;
 pub mod clear;
 mod counts;
+mod deferred;
 mod deposit;
 mod folio;
 mod folio_debt;
 mod folio_flags;
+mod folio_ref;
 mod frames;
 mod free;
 mod freeze;
@@ -114,14 +116,15 @@ pub use clear::{
     CacheProbe, CacheProbeProgress, ClearBackend, ClearBatch, ClearCalibration, ClearCaps, ClearExtent, ClearPolicy,
     ClearSelector, CpuSignature, IncoherentBlock, PinnedCpu, Residency, ZeroedBlock, ZeroedList,
 };
-pub use folio::{FOLIO_COUNTS, Folio, FolioOwner, FolioRef};
+pub use folio::{FOLIO_COUNTS, Folio, FolioOwner};
 pub use folio_flags::{FolioFlags, FolioLock};
+pub use folio_ref::{FolioRef, FolioRefs};
 pub use frames::{Frames, FramesError};
 pub use freeze::{FolioParts, FrozenFolio, NotFrozen};
 pub use last_use::LastUse;
 pub use layout::{MAX_NODES, MemoryLayout, MemoryLayoutError, NodeSpec};
 pub use lru::{IsolatedFolio, LruScan};
-pub use mapcount::MapcountChange;
+pub use mapcount::{MapcountChange, PageCounts};
 pub use new_folio::NewFolio;
 pub use node_event::NodeEvent;
 pub use pin::PinRef;

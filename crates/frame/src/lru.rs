@@ -37,8 +37,9 @@
 //! are, and isolated pages are not for a while.
 
 use crate::block::Block;
-use crate::folio::{Folio, FolioRef};
+use crate::folio::Folio;
 use crate::folio_flags::FolioFlags;
+use crate::folio_ref::FolioRef;
 use crate::frames::Frames;
 use crate::list::FrameList;
 use crate::lru_batch::LruBatches;
@@ -386,14 +387,15 @@ impl<P: Platform> Frames<P> {
         node.relist(&mut lists, folio, (set, clear), end)
     }
 
-    /// Counts a new entry of locked memory that maps a folio (`mlock_folio`).
+    /// Counts new entries of locked memory that map a folio (`mlock_folio`).
     ///
-    /// Returns whether it is the first such entry, so that the folio becomes unevictable. The
-    /// caller has a reference, or holds a lock that keeps one alive. Takes the `LruRank` lock.
-    pub fn mlock(&self, folio: Folio<'_>) -> bool {
+    /// Returns whether they are the first such entries, so that the folio becomes unevictable. The
+    /// caller has a reference, or holds a lock that keeps one alive. Takes the `LruRank` lock once
+    /// for all `entries`.
+    pub fn mlock(&self, folio: Folio<'_>, entries: u32) -> bool {
         let (node, mut lists) = self.lru_lock(folio);
         let locks = folio.mlocks();
-        folio.mlock_count().store(locks + 1, Ordering::Relaxed);
+        folio.mlock_count().store(locks + entries, Ordering::Relaxed);
         if locks == 0 {
             let used = FolioFlags::ACTIVE | FolioFlags::REFERENCED;
             node.relist(&mut lists, folio, (FolioFlags::UNEVICTABLE, used), ListEnd::Front);
@@ -401,22 +403,23 @@ impl<P: Platform> Frames<P> {
         locks == 0
     }
 
-    /// Uncounts an entry of locked memory that maps a folio (`munlock_folio`).
+    /// Uncounts entries of locked memory that map a folio (`munlock_folio`).
     ///
-    /// Returns whether it was the last such entry, so that the folio becomes evictable. The caller
-    /// has a reference, or holds a lock that keeps one alive. Takes the `LruRank` lock.
+    /// Returns whether they were the last such entries, so that the folio becomes evictable. The
+    /// caller has a reference, or holds a lock that keeps one alive. Takes the `LruRank` lock once
+    /// for all `entries`.
     ///
     /// # Panics
-    /// In debug builds when no such entry was counted.
-    pub fn munlock(&self, folio: Folio<'_>) -> bool {
+    /// In debug builds when fewer such entries were counted.
+    pub fn munlock(&self, folio: Folio<'_>, entries: u32) -> bool {
         let (node, mut lists) = self.lru_lock(folio);
         let locks = folio.mlocks();
-        debug_assert!(locks > 0, "INV-LRU-LOCKS: the folio at {} is munlocked more often than mlocked", folio.head);
-        folio.mlock_count().store(locks.saturating_sub(1), Ordering::Relaxed);
-        if locks == 1 {
+        debug_assert!(locks >= entries, "INV-LRU-LOCKS: {folio:?} is munlocked more often than mlocked");
+        folio.mlock_count().store(locks.saturating_sub(entries), Ordering::Relaxed);
+        if locks == entries {
             node.relist(&mut lists, folio, (FolioFlags::empty(), FolioFlags::UNEVICTABLE), ListEnd::Front);
         }
-        locks == 1
+        locks == entries
     }
 
     /// The number of base pages on a list of a node, after all batches were drained.

@@ -259,12 +259,10 @@ impl<P: Platform> Frames<P> {
 }
 
 impl Folio<'_> {
-    /// Sets the ticket of a small folio, in words that count the entries of large ones.
+    /// Sets the ticket of a small folio, in the word that says how a large one is mapped.
     #[inline]
     fn set_lru_ticket(self, ticket: u64) {
-        let record = self.record();
-        record.entire_or_shares.store(ticket as u32, Ordering::Relaxed);
-        record.nr_pages_mapped.store((ticket >> 32) as u32, Ordering::Relaxed);
+        self.record().mapped_or_shares.store(ticket, Ordering::Relaxed);
     }
 
     /// The ticket of the batch in which the folio began; 0 if it began on a list.
@@ -273,10 +271,6 @@ impl Folio<'_> {
     /// the one that published it.
     #[inline]
     fn lru_ticket(self) -> u64 {
-        if self.is_large() {
-            return 0;
-        }
-        let [low, high] = [&self.record().entire_or_shares, &self.record().nr_pages_mapped];
-        u64::from(low.load(Ordering::Relaxed)) | u64::from(high.load(Ordering::Relaxed)) << 32
+        if self.is_large() { 0 } else { self.record().mapped_or_shares.load(Ordering::Relaxed) }
     }
 }

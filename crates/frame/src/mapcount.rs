@@ -2,39 +2,39 @@
 //!
 //! Linux's `__folio_add_rmap` and `__folio_remove_rmap`, from 6.10 on.
 //!
-//! Key type: [`MapcountChange`], what one call changed.
+//! Key types: [`MapcountChange`], what one call changed; [`PageCounts`], how it may count pages.
 //!
 //! An entry maps either one page, or, at a higher level, a whole folio. All entries of a folio are
-//! counted beside its references, in one word: an entry takes both by one addition. In a large
-//! folio, each page also counts the entries that map it by itself (`mapcount`), and the head counts
-//! the entries that map it whole (`entire`), and the pages that have an entry of their own, plus a
-//! bias while the folio is mapped whole (`nr_pages_mapped`). Linux counts from -1; these start
+//! counted beside its references, in one word. In a large folio, each page also counts the entries
+//! that map it by itself (`mapcount`). A second word of the head counts the pages that have an
+//! entry of their own, and the entries that map the folio whole. Linux counts from -1; these start
 //! at 0, so that zeroed memory is unmapped.
+//!
+//! A *run* is a number of entries of one table that map neighbouring pages of a folio. It changes
+//! each word of the head by one addition: two when it is mapped, and one, or two if a page loses
+//! its last entry, when it is unmapped. The references are given up later, by one more.
 //!
 //! Protocol: the caller holds the lock of the page table whose entry it stores or clears, and the
 //! reference of that entry. It takes the reference before `map_*` and puts it after `unmap_*`, so
 //! that references never fall below mapcounts.
 //!
 //! Invariants:
-//! - INV-FRAME-MAP: at rest the entries of a folio = `entire` + the sum of its pages' mapcounts,
-//!   `nr_pages_mapped` = the number of pages whose mapcount is not 0 (+ the bias if `entire` is not
-//!   0), and references ≥ entries. A folio without references has no mappings.
+//! - INV-FRAME-MAP: at rest the entries of a folio = the entries for the whole + the sum of its
+//!   pages' mapcounts, the pages with entries = those whose mapcount is not 0, and references ≥
+//!   entries. A folio without references has no mappings. The pages that calls report as newly
+//!   mapped and unmapped add up.
 //!
-//! Not guaranteed: that the pages reported as newly mapped and unmapped add up if entries of both
-//! sizes change concurrently. Linux tolerates the same, because only statistics depend on it.
+//! Not guaranteed: that counts of different pages, or of a page and the whole, are of one moment.
 
+use crate::counts::MappedPages;
 use crate::folio::{FOLIO_COUNTS, Folio};
 use crate::frames::Frames;
 use crate::pin::PIN_BIAS;
 use crate::rss::RssKind;
-use core::sync::atomic::Ordering;
+use core::ops::Range;
+use core::sync::atomic::{AtomicU32, Ordering};
 use pagewright_sync::{Backend, FullBarrier, LineRef, LineUse, Platform};
 use pagewright_types::Pfn;
-
-/// Added to `nr_pages_mapped` while the folio is mapped whole (Linux's `ENTIRELY_MAPPED`).
-///
-/// It exceeds the number of pages of any folio.
-pub(crate) const ENTIRELY_MAPPED: u32 = 0x80_0000;
 
 /// The change that one `map_*` or `unmap_*` made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +45,25 @@ pub struct MapcountChange {
     pub entire: u32,
     /// The number of entries that map the folio or a page of it after the call.
     pub mapcount: u32,
+}
+
+impl MapcountChange {
+    /// Whether a call that unmapped left pages without an entry, and others with one.
+    #[inline]
+    pub fn leaves_partly_mapped(self) -> bool {
+        self.pages > 0 && self.mapcount > 0
+    }
+}
+
+/// How a call may change the mapcounts of pages of a large folio.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PageCounts {
+    /// By atomic additions: other CPUs may change them.
+    Shared,
+    /// By plain stores: the entry is, or was until now, the only one of its page.
+    ///
+    /// A second entry needs the lock of the first one's table, which the caller holds.
+    Sole,
 }
 
 impl<P: Platform> Frames<P> {
@@ -77,7 +96,7 @@ impl Folio<'_> {
     #[inline]
     pub fn map_page(self, index: u32) -> MapcountChange {
         self.assert_alive();
-        self.note_mapped(index, self.record().counts.add_mapping())
+        self.note_mapped(index..index + 1, PageCounts::Shared, self.record().counts.add_mapping())
     }
 
     /// Takes a reference for a new entry that maps page `index`, and counts the entry.
@@ -89,24 +108,34 @@ impl Folio<'_> {
     /// As [`map_page`](Self::map_page).
     #[inline]
     pub fn get_and_map_page(self, index: u32) -> MapcountChange {
-        let (refs, before) = self.record().counts.add_refs_and_mappings(1);
-        debug_assert!(refs > 0, "INV-FRAME-MAP: the folio at {} is mapped without a reference", self.head);
-        self.note_mapped(index, before)
+        self.get_and_map_pages(index..index + 1, PageCounts::Shared)
     }
 
-    /// What an entry for page `index` of a folio changes that had `before` entries.
+    /// As [`get_and_map_page`](Self::get_and_map_page), for a run of entries.
+    ///
+    /// `counts` is [`Sole`](PageCounts::Sole) also if each page has one entry already, in a table
+    /// whose lock the caller holds.
+    ///
+    /// # Panics
+    /// As [`map_page`](Self::map_page).
     #[inline]
-    fn note_mapped(self, index: u32, before: u32) -> MapcountChange {
-        let mapcount = before + 1;
+    pub fn get_and_map_pages(self, pages: Range<u32>, counts: PageCounts) -> MapcountChange {
+        let (refs, before) = self.record().counts.add_refs_and_mappings(pages.len() as u32);
+        debug_assert!(refs > 0, "INV-FRAME-MAP: the folio at {} is mapped without a reference", self.head);
+        self.note_mapped(pages, counts, before)
+    }
+
+    /// What entries for `pages` of a folio change that had `before` entries.
+    #[inline]
+    fn note_mapped(self, pages: Range<u32>, counts: PageCounts, before: u32) -> MapcountChange {
+        let mapcount = before + pages.len() as u32;
         if !self.is_large() {
-            debug_assert_eq!(index, 0, "the small folio at {} has no page {index}", self.head);
+            debug_assert_eq!(pages, 0..1, "the small folio at {} has no pages {pages:?}", self.head);
             return MapcountChange { pages: u32::from(before == 0), entire: 0, mapcount };
         }
-        let page = self.page(index);
-        let first = self.add_own(page) == 0;
-        let record = self.record();
-        let others = if first { record.nr_pages_mapped.fetch_add(1, Ordering::AcqRel) } else { ENTIRELY_MAPPED };
-        MapcountChange { pages: u32::from(first && others < ENTIRELY_MAPPED), entire: 0, mapcount }
+        let first = self.add_own(pages, counts);
+        let newly = first > 0 && self.mapped().add_pages(first).1 == 0;
+        MapcountChange { pages: if newly { first } else { 0 }, entire: 0, mapcount }
     }
 
     /// Uncounts an entry that mapped page `index` of the folio.
@@ -115,40 +144,86 @@ impl Folio<'_> {
     /// When the folio has no such page; in debug builds when no entry maps that page by itself.
     #[inline]
     pub fn unmap_page(self, index: u32) -> MapcountChange {
+        self.unmap_pages(index..index + 1, PageCounts::Shared)
+    }
+
+    /// Uncounts a run of entries.
+    ///
+    /// # Panics
+    /// As [`unmap_page`](Self::unmap_page).
+    #[inline]
+    pub fn unmap_pages(self, pages: Range<u32>, counts: PageCounts) -> MapcountChange {
         self.assert_alive();
-        let page = self.page(index);
-        let before = self.record().counts.sub_mapping();
-        debug_assert!(before > 0, "INV-FRAME-MAP: frame {page} is unmapped more often than mapped");
-        let mapcount = before - 1;
+        let entries = pages.len() as u32;
+        let before = self.record().counts.sub_mappings(entries);
+        debug_assert!(
+            before >= entries,
+            "INV-FRAME-MAP: pages {pages:?} of {} are unmapped more often than mapped",
+            self.head
+        );
+        let mapcount = before - entries;
         if !self.is_large() {
             return MapcountChange { pages: u32::from(mapcount == 0), entire: 0, mapcount };
         }
-        let before = self.sub_own(page);
-        debug_assert!(before > 0, "INV-FRAME-MAP: frame {page} is unmapped more often than mapped");
-        let last = before == 1;
-        let record = self.record();
-        let others = if last { record.nr_pages_mapped.fetch_sub(1, Ordering::AcqRel) } else { ENTIRELY_MAPPED };
-        MapcountChange { pages: u32::from(last && others < ENTIRELY_MAPPED), entire: 0, mapcount }
+        let last = self.sub_own(pages, counts);
+        let gone = last > 0 && self.mapped().sub_pages(last).1 == 0;
+        MapcountChange { pages: if gone { last } else { 0 }, entire: 0, mapcount }
     }
 
-    /// Counts an entry that maps the frame `page` of a large folio by itself.
+    /// Counts an entry of its own for each of `pages`; returns how many had none.
+    #[inline]
+    fn add_own(self, pages: Range<u32>, counts: PageCounts) -> u32 {
+        pages.filter(|index| self.change_own(*index, counts, 1) == 0).count() as u32
+    }
+
+    /// The inverse of [`add_own`](Self::add_own); returns how many pages have none left.
+    #[inline]
+    fn sub_own(self, pages: Range<u32>, counts: PageCounts) -> u32 {
+        let last = |index: &u32| {
+            let before = self.change_own(*index, counts, -1);
+            debug_assert!(
+                before > 0,
+                "INV-FRAME-MAP: page {index} of {} is unmapped more often than mapped",
+                self.head
+            );
+            before == 1
+        };
+        pages.filter(last).count() as u32
+    }
+
+    /// Changes the number of entries that map page `index` of a large folio by itself.
     ///
     /// Returns the number before.
     #[inline]
-    fn add_own(self, page: Pfn) -> u32 {
-        match page == self.head {
-            true => self.record().first_page_or_mlocks.fetch_add(1, Ordering::AcqRel),
-            false => self.memmap.at(page).counts.add_mapping(),
+    fn change_own(self, index: u32, counts: PageCounts, change: i32) -> u32 {
+        let page = self.page(index);
+        let add = |word: &AtomicU32| match counts {
+            PageCounts::Shared => word.fetch_add(change as u32, Ordering::AcqRel),
+            PageCounts::Sole => {
+                let before = word.load(Ordering::Relaxed);
+                word.store(before.wrapping_add(change as u32), Ordering::Release);
+                before
+            }
+        };
+        if page == self.head {
+            return add(&self.record().first_page_or_mlocks);
+        }
+        let tail = &self.memmap.at(page).counts;
+        match (counts, change) {
+            (PageCounts::Sole, _) => {
+                let before = tail.mappings();
+                tail.set_mappings(before.wrapping_add(change as u32));
+                before
+            }
+            (PageCounts::Shared, 1) => tail.add_mapping(),
+            (PageCounts::Shared, _) => tail.sub_mappings(1),
         }
     }
 
-    /// The inverse of [`add_own`](Self::add_own).
+    /// How the pages of a large folio are mapped.
     #[inline]
-    fn sub_own(self, page: Pfn) -> u32 {
-        match page == self.head {
-            true => self.record().first_page_or_mlocks.fetch_sub(1, Ordering::AcqRel),
-            false => self.memmap.at(page).counts.sub_mapping(),
-        }
+    pub(crate) fn mapped(&self) -> MappedPages<'_> {
+        MappedPages(&self.record().mapped_or_shares)
     }
 
     /// Uncounts an entry that mapped a small folio; returns whether it was the last.
@@ -159,7 +234,7 @@ impl Folio<'_> {
     pub fn unmap_small(self) -> bool {
         self.assert_alive();
         debug_assert!(!self.is_large(), "the folio at {} has more than one page", self.head);
-        let before = self.record().counts.sub_mapping();
+        let before = self.record().counts.sub_mappings(1);
         debug_assert!(before > 0, "INV-FRAME-MAP: frame {} is unmapped more often than mapped", self.head);
         before == 1
     }
@@ -188,15 +263,7 @@ impl Folio<'_> {
     /// What an entry for the whole folio changes that had `before` entries.
     fn note_mapped_entire(self, before: u32) -> MapcountChange {
         debug_assert!(self.is_large(), "INV-FRAME-MAP: the small folio at {} is mapped whole", self.head);
-        let record = self.record();
-        let first = record.entire_or_shares.fetch_add(1, Ordering::AcqRel) == 0;
-        let (pages, entire) = if first {
-            let others = record.nr_pages_mapped.fetch_add(ENTIRELY_MAPPED, Ordering::AcqRel);
-            (pages_without_entry(self.pages(), others), self.pages())
-        } else {
-            (0, 0)
-        };
-        MapcountChange { pages, entire, mapcount: before + 1 }
+        self.change_of_entire(self.mapped().add_entire(), 0, before + 1)
     }
 
     /// Counts an entry for each page in place of one that mapped the whole folio.
@@ -207,27 +274,26 @@ impl Folio<'_> {
     ///
     /// # Panics
     /// In debug builds when no entry maps the whole folio.
-    pub fn split_entire(self) -> MapcountChange {
+    pub fn split_entire(self, counts: PageCounts) -> MapcountChange {
         self.assert_alive();
-        let record = self.record();
-        record.counts.add_refs_and_mappings(self.pages() - 1);
-        let pages = (0..self.pages()).map(|index| self.head.add(index));
-        let newly = pages.filter(|page| self.add_own(*page) == 0).count();
-        record.nr_pages_mapped.fetch_add(newly as u32, Ordering::AcqRel);
-        self.drop_entire(self.mapcount())
+        let added = self.pages() - 1;
+        let before = self.record().counts.add_refs_and_mappings(added).1;
+        let first = self.add_own(0..self.pages(), counts);
+        let (own, entire) = self.mapped().split_entire(first);
+        debug_assert!(entire > 0, "INV-FRAME-MAP: the folio at {} is split more often than mapped", self.head);
+        // Each page has an entry now.
+        self.change_of_entire((own + first, entire), 1, before + added)
     }
 
-    /// Uncounts a whole mapping, of `mapcount` entries that are left.
-    fn drop_entire(self, mapcount: u32) -> MapcountChange {
-        let record = self.record();
-        let before = record.entire_or_shares.fetch_sub(1, Ordering::AcqRel);
-        debug_assert!(before > 0, "INV-FRAME-MAP: the folio at {} is unmapped more often than mapped", self.head);
-        if before != 1 {
+    /// The change by an entry for the whole that comes or goes.
+    ///
+    /// `own` pages have entries of their own. Before, there were `entire` entries for the whole;
+    /// the first one comes at 0, and the last one goes at 1, which is `edge`.
+    fn change_of_entire(self, (own, entire): (u32, u32), edge: u32, mapcount: u32) -> MapcountChange {
+        if entire != edge {
             return MapcountChange { pages: 0, entire: 0, mapcount };
         }
-        let mapped = record.nr_pages_mapped.fetch_sub(ENTIRELY_MAPPED, Ordering::AcqRel);
-        let pages = pages_without_entry(self.pages(), mapped - ENTIRELY_MAPPED);
-        MapcountChange { pages, entire: self.pages(), mapcount }
+        MapcountChange { pages: self.pages() - own, entire: self.pages(), mapcount }
     }
 
     /// Uncounts an entry that mapped the whole folio.
@@ -236,8 +302,14 @@ impl Folio<'_> {
     /// In debug builds when no entry maps the whole folio.
     pub fn unmap_entire(self) -> MapcountChange {
         self.assert_alive();
-        let mapcount = self.record().counts.sub_mapping() - 1;
-        self.drop_entire(mapcount)
+        let before = self.record().counts.sub_mappings(1);
+        let mapped = self.mapped().sub_entire();
+        debug_assert!(
+            before > 0 && mapped.1 > 0,
+            "INV-FRAME-MAP: the folio at {} is unmapped more often than mapped",
+            self.head
+        );
+        self.change_of_entire(mapped, 1, before - 1)
     }
 
     /// The number of entries that map the folio or one of its pages.
@@ -287,23 +359,19 @@ impl Folio<'_> {
 
     /// The number of entries that map the whole folio.
     pub fn entire_mapcount(self) -> u32 {
-        if self.is_large() { self.record().entire_or_shares.load(Ordering::Acquire) } else { 0 }
+        if self.is_large() { self.mapped().both().1 } else { 0 }
     }
 
     /// The number of pages of a large folio that have an entry of their own; 0 for a small one.
     pub fn nr_pages_mapped(self) -> u32 {
-        if !self.is_large() {
-            return 0;
-        }
-        self.record().nr_pages_mapped.load(Ordering::Acquire) & (ENTIRELY_MAPPED - 1)
+        if self.is_large() { self.mapped().both().0 } else { 0 }
     }
 
     /// Whether some pages are mapped and others are not.
     ///
     /// Such a folio is a candidate for the deferred split queue.
     pub fn is_partially_mapped(self) -> bool {
-        let pages = self.nr_pages_mapped();
-        self.is_large() && self.entire_mapcount() == 0 && pages > 0 && pages < self.pages()
+        self.is_large() && matches!(self.mapped().both(), (own, 0) if own > 0 && own < self.pages())
     }
 
     /// The references counted in the record of page `index`, for checks.
@@ -332,27 +400,5 @@ impl Folio<'_> {
             "INV-FRAME-MAP: mappings of the folio at {} change without a reference",
             self.head
         );
-    }
-}
-
-/// Of `pages`, the number without an entry of their own; 0 if another entry maps the whole folio.
-///
-/// `nr_pages_mapped` is the count without the bias of the mapping that comes or goes.
-fn pages_without_entry(pages: u32, nr_pages_mapped: u32) -> u32 {
-    if nr_pages_mapped < ENTIRELY_MAPPED { pages - nr_pages_mapped } else { 0 }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Another CPU may map the whole folio between the two counts of an entry.
-    #[test]
-    fn no_page_is_without_an_entry_while_another_entry_maps_the_whole_folio() {
-        for (nr_pages_mapped, without) in
-            [(0, 512), (3, 509), (512, 0), (ENTIRELY_MAPPED, 0), (ENTIRELY_MAPPED + 3, 0), (2 * ENTIRELY_MAPPED, 0)]
-        {
-            assert_eq!(pages_without_entry(512, nr_pages_mapped), without, "{nr_pages_mapped:#x}");
-        }
     }
 }

@@ -20,10 +20,10 @@
 //! Not guaranteed: anything about the contents; the caller has filled the frames.
 
 use crate::block::Block;
-use crate::folio::{FOLIO_COUNTS, Folio, FolioOwner, FolioRef, clear_counts};
+use crate::folio::{FOLIO_COUNTS, Folio, FolioOwner, clear_counts};
 use crate::folio_flags::FolioFlags;
+use crate::folio_ref::FolioRef;
 use crate::frames::Frames;
-use crate::mapcount::ENTIRELY_MAPPED;
 use crate::record::FrameState;
 use core::sync::atomic::Ordering;
 use pagewright_sync::{Backend, LineRef, LineUse, Platform};
@@ -105,13 +105,12 @@ impl<P: Platform> Frames<P> {
             self.memmap.name_tails(head, order, kind);
             let entries = match mapping {
                 FirstMapping::Whole => {
-                    record.entire_or_shares.store(1, Ordering::Relaxed);
-                    record.nr_pages_mapped.store(ENTIRELY_MAPPED, Ordering::Relaxed);
+                    folio.mapped().set(0, 1);
                     1
                 }
                 FirstMapping::EachPage => {
                     record.first_page_or_mlocks.store(1, Ordering::Relaxed);
-                    record.nr_pages_mapped.store(order.frames(), Ordering::Relaxed);
+                    folio.mapped().set(order.frames(), 0);
                     (1..order.frames()).for_each(|index| self.memmap.at(head.add(index)).counts.set(0, 1));
                     order.frames()
                 }

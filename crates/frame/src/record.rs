@@ -6,21 +6,24 @@
 //! meaning in that state. `head` is the first frame of a block.
 //!
 //! ```text
-//! state           kind        refs  flags        mapcount  prev/next   entire  first  nr_mapped  pins  index       owner       debt
-//! --------------  ----------  ----  -----------  --------  ----------  ------  -----  ---------  ----  ----------  ----------  ----
-//! Interior        0           0     .            0         .           .       .      .          .     .           .           .
-//! Free head       order,zone  0     stamp        0         buddy list  .       .      .          .     own stamp   .           key
-//! Pcp head        order,zone  0     residency    0         pcp list    .       .      .          .     .           .           0
-//! Allocated head  order,zone  0     residency*   0         BlockList   .       .      .          .     .           .           key
-//! Folio head      order,zone  refs  flags, age   entries   LRU         entire  first* nr_mapped  pins* page index  FolioOwner* key
-//! Folio tail      order,zone  0     .            its PTEs  deferred*   .       mlock* .          .     .           .           .
-//! Table           level,zone  0     lock         live      edits*      shares* counts counts     pend* key*        space       key
+//! state           kind        refs  flags        mapcount  prev/next   mapped   first  pins  index       owner       debt
+//! --------------  ----------  ----  -----------  --------  ----------  -------  -----  ----  ----------  ----------  ----
+//! Interior        0           0     .            0         .           .        .      .     .           .           .
+//! Free head       order,zone  0     stamp        0         buddy list  .        .      .     own stamp   .           key
+//! Pcp head        order,zone  0     residency    0         pcp list    .        .      .     .           .           0
+//! Allocated head  order,zone  0     residency*   0         BlockList   .        .      .     .           .           key
+//! Folio head      order,zone  refs  flags, age   entries   LRU         mapped*  first* pins* page index  FolioOwner* key
+//! Folio tail      order,zone  0     .            its PTEs  deferred*   .        mlock* .     .           .           .
+//! Table           level,zone  0     lock         live*     edits*      shares*  counts pend* key*        space       key
 //! ```
 //!
 //! - `residency*`: valid only while the block is on a `BlockList`.
 //! - `deferred*`: in the first tail only, as in Linux (`folio->_deferred_list`).
 //! - `entries`: all that map the folio, whole or a page of it. `first*`: of those, the entries that
 //!   map the first page of a large folio by itself, which its other pages count in `mapcount`.
+//! - `mapped*`: the pages of a large folio that have entries of their own, and the entries that map
+//!   it whole ([`MappedPages`](crate::counts::MappedPages)). A small folio has the ticket of its
+//!   batch here (`lru_batch`).
 //! - `mlock*`: a small folio counts the entries of locked memory that map it in `first` of its own
 //!   record, a large folio in `first` of its first tail. (Linux counts them in a link of the
 //!   unevictable list, which is no real list there.)
@@ -29,11 +32,11 @@
 //!   is still on its LRU list.
 //!
 //! - `shares*`: the number of sharers, and the sticky marks above it.
+//! - `live*`: the entries that are not empty; above them, those that are in swap. `counts`: the
+//!   others by what they map ([`EntryCounts`](crate::EntryCounts)), three of 10 bits.
 //! - `edits*`: of a last-level table, what edits for all sharers have changed in `counts`, four of
 //!   16 bits. Of any other, the first of its deposited tables and their number; each of these has
 //!   the next in `next` (`deposit.rs`).
-//! - `counts`: the entries of the table by what they hold ([`EntryCounts`](crate::EntryCounts)),
-//!   two of 16 bits in each word.
 //! - `pend*` and `key*`: of flushes that outlive the lock of the table. `debt` is the key of
 //!   entries that lost rights, and `pins` the sequence number that tells pending entries of the
 //!   present key from older ones ([`TableKey`](crate::TableKey)). `index` is the key of read-only
@@ -42,7 +45,7 @@
 //!
 //! `refs` and `mapcount` share one word ([`FrameCounts`]). `refs` counts a pin of a small folio
 //! 1024 times. `debt` of a block in use is what its frames will owe when they are freed, in
-//! addition to the debt that the last user names then. The deferred link has no user yet.
+//! addition to the debt that the last user names then.
 //!
 //! ```text
 //!            carve, coalesce                 alloc                    new_folio
@@ -217,17 +220,15 @@ pub(crate) struct FrameRecord {
     /// List links, as frame numbers.
     pub(crate) prev: AtomicU32,
     pub(crate) next: AtomicU32,
-    /// Entries that map a large folio whole; share count and marks of a table.
+    /// How a large folio is mapped; share count and marks of a table.
     ///
-    /// Of a small folio, with `nr_pages_mapped`, the ticket of its batch (`lru_batch`).
-    pub(crate) entire_or_shares: AtomicU32,
+    /// Of a small folio, the ticket of its batch (`lru_batch`).
+    pub(crate) mapped_or_shares: AtomicU64,
     /// Entries that map the first page of a large folio by itself.
     ///
     /// In a small folio, and in the first tail of a large one, the entries of locked memory that
-    /// map the folio.
+    /// map the folio. Of a table, entries by what they map.
     pub(crate) first_page_or_mlocks: AtomicU32,
-    /// Pages that have entries of their own, plus a bias while the folio is mapped whole.
-    pub(crate) nr_pages_mapped: AtomicU32,
     /// The exact number of pins of a large folio.
     ///
     /// Of a small folio in the swap cache, its [`SwapEntry`](pagewright_types::SwapEntry).

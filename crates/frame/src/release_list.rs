@@ -7,7 +7,8 @@
 
 use crate::block::Block;
 use crate::chain::{Chain, chained};
-use crate::folio::{FOLIO_COUNTS, Folio, FolioRef};
+use crate::folio::{FOLIO_COUNTS, Folio};
+use crate::folio_ref::{FolioRef, FolioRefs};
 use crate::frames::Frames;
 use crate::memmap::Memmap;
 use crate::record::FrameState;
@@ -28,22 +29,23 @@ pub struct ReleaseList(Chain);
 impl ReleaseList {
     chained!("folios");
 
-    /// Gives up a reference if it is the last one, and keeps the folio on this list.
+    /// Gives up references if they are the last ones, and keeps the folio on this list.
     ///
     /// # Errors
-    /// The reference, when there are others.
+    /// The references, when there are others.
     ///
     /// # Panics
     /// In debug builds when the folio is mapped, pinned, locked, reserved, in the swap cache or
     /// under writeback.
     #[inline]
-    pub fn put_last<P: Platform>(&mut self, frames: &Frames<P>, reference: FolioRef) -> Result<(), FolioRef> {
-        let record = frames.memmap.at(reference.pfn());
-        P::Locks::line(LineRef::Record(reference.pfn()), FOLIO_COUNTS, LineUse::Store);
-        if record.counts.exchange_refs(1, 0).is_err() {
-            return Err(reference);
+    pub fn put_last<P: Platform>(&mut self, frames: &Frames<P>, refs: impl Into<FolioRefs>) -> Result<(), FolioRefs> {
+        let refs = refs.into();
+        let record = frames.memmap.at(refs.pfn());
+        P::Locks::line(LineRef::Record(refs.pfn()), FOLIO_COUNTS, LineUse::Store);
+        if record.counts.exchange_refs(refs.count(), 0).is_err() {
+            return Err(refs);
         }
-        let head = reference.into_raw();
+        let head = refs.into_raw();
         Folio::at(&frames.memmap, head).assert_released();
         record.owner_or_space.store(u64::from(self.0.push(head).raw()), Ordering::Relaxed);
         Ok(())
@@ -97,6 +99,7 @@ impl ReleaseList {
             while count < AT_ONCE
                 && let Some(folio) = self.unchain(&frames.memmap)
             {
+                frames.undefer(folio);
                 some[count] = folio.head;
                 count += 1;
             }

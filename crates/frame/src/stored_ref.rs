@@ -6,7 +6,7 @@
 //!
 //! Not guaranteed: that a reference is given up. A structure may end with its machine.
 
-use crate::folio::FolioRef;
+use crate::folio_ref::FolioRef;
 use core::sync::atomic::{AtomicU32, Ordering};
 use pagewright_types::Pfn;
 

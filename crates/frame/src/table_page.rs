@@ -20,7 +20,7 @@
 use crate::block::Block;
 use crate::frames::Frames;
 use crate::record::{FrameKind, FrameRecord, FrameState};
-use crate::rss::EntryCounts;
+use crate::rss::{EntryCounts, SWAP_ENTRIES};
 use core::fmt;
 use core::marker::PhantomData;
 use core::sync::atomic::{Ordering, fence};
@@ -56,6 +56,14 @@ bitflags::bitflags! {
 
 /// The share count of a table, in the word that also has its marks.
 const SHARES: u32 = !TableMarks::all().bits();
+
+/// The live entries, in the word that also counts those in swap, which begin at the shift.
+const LIVE: u32 = (1 << SWAPPED_SHIFT) - 1;
+const SWAPPED_SHIFT: u32 = 16;
+
+/// The bits of each number of entries by what they map; 512 is the largest.
+const KIND_BITS: usize = 10;
+const KIND: u32 = (1 << KIND_BITS) - 1;
 
 /// The sequence number of pending entries, in the word that also counts migration entries.
 const SEQUENCE: u32 = (1 << MIGRATING_SHIFT) - 1;
@@ -102,10 +110,9 @@ impl<P: Platform> Frames<P> {
         let record = self.memmap.allocated(pfn);
         let kind = record.kind();
         record.flags.store(0, Ordering::Relaxed);
-        record.counts.set_mappings_locked(0);
+        record.counts.set_mappings(0);
         record.first_page_or_mlocks.store(0, Ordering::Relaxed);
-        record.nr_pages_mapped.store(0, Ordering::Relaxed);
-        record.entire_or_shares.store(1, Ordering::Relaxed);
+        record.mapped_or_shares.store(1, Ordering::Relaxed);
         record.prev.store(0, Ordering::Relaxed);
         record.next.store(0, Ordering::Relaxed);
         record.pincount_or_swap.store(0, Ordering::Relaxed);
@@ -149,7 +156,7 @@ impl<P: Platform> Frames<P> {
         debug_assert!(table.shares() <= 1, "INV-FRAME-TABLE: {table:?} is retired while shared");
         debug_assert!(!table.is_locked(), "INV-FRAME-TABLE: {table:?} is retired while locked");
         debug_assert_eq!(table.deposits(), 0, "INV-HUGE-DEPOSIT: {table:?} is retired with deposits");
-        table.record.counts.set_mappings_locked(0);
+        table.record.counts.set_mappings(0);
         table.record.set_debt(DebtKey::NONE);
         let zone = table.record.kind().zone();
         table.record.set_kind(FrameKind::block(FrameState::Allocated, Order::ZERO, zone));
@@ -223,7 +230,7 @@ impl<'a, L: Backend> TablePage<'a, L> {
     /// The number of entries that are not empty.
     #[inline]
     pub fn live(&self) -> u32 {
-        self.record.counts.mappings()
+        self.record.counts.mappings() & LIVE
     }
 
     /// Changes the number of live entries, and returns it.
@@ -241,7 +248,7 @@ impl<'a, L: Backend> TablePage<'a, L> {
         );
         // A store suffices under the lock. An atomic addition would cost as much as the store of
         // the entry.
-        self.record.counts.set_mappings_locked(live as u32);
+        self.record.counts.set_mappings(self.record.counts.mappings() & !LIVE | live as u32);
         live as u32
     }
 
@@ -304,9 +311,12 @@ impl<'a, L: Backend> TablePage<'a, L> {
 
     /// The live entries by what they hold.
     pub fn counts(&self) -> EntryCounts<u16> {
-        let low = self.record.first_page_or_mlocks.load(Ordering::Relaxed);
-        let high = self.record.nr_pages_mapped.load(Ordering::Relaxed);
-        [low as u16, (low >> 16) as u16, high as u16, (high >> 16) as u16]
+        let kinds = self.record.first_page_or_mlocks.load(Ordering::Relaxed);
+        let swapped = self.record.counts.mappings() >> SWAPPED_SHIFT;
+        core::array::from_fn(|kind| {
+            let count = if kind == SWAP_ENTRIES { swapped } else { kinds >> (KIND_BITS * kind) & KIND };
+            count as u16
+        })
     }
 
     /// Changes the numbers of entries by what they hold.
@@ -324,10 +334,13 @@ impl<'a, L: Backend> TablePage<'a, L> {
                 (0..=self.live() as i32).contains(&count),
                 "INV-TABLE-COUNTS: {self:?} counts {count} entries of kind {kind}"
             );
-            count as u16 as u32
+            count as u32
         };
-        self.record.first_page_or_mlocks.store(new(0) | new(1) << 16, Ordering::Relaxed);
-        self.record.nr_pages_mapped.store(new(2) | new(3) << 16, Ordering::Relaxed);
+        let kinds = (0..SWAP_ENTRIES).fold(0, |word, kind| word | (new(kind) & KIND) << (KIND_BITS * kind));
+        self.record.first_page_or_mlocks.store(kinds, Ordering::Relaxed);
+        if change[SWAP_ENTRIES] != 0 {
+            self.record.counts.set_mappings(self.live() | (new(SWAP_ENTRIES) & LIVE) << SWAPPED_SHIFT);
+        }
     }
 
     /// How the counts have changed by edits for all spaces that share the table.
@@ -357,10 +370,15 @@ impl<'a, L: Backend> TablePage<'a, L> {
         self.record.next.store(word(2), Ordering::Relaxed);
     }
 
+    #[inline]
+    fn shares_and_marks(&self) -> u32 {
+        self.record.mapped_or_shares.load(Ordering::Acquire) as u32
+    }
+
     /// The number of upper-level entries that point to this table.
     #[inline]
     pub fn shares(&self) -> u32 {
-        self.record.entire_or_shares.load(Ordering::Acquire) & SHARES
+        self.shares_and_marks() & SHARES
     }
 
     /// Adds a sharer, and returns the number of sharers.
@@ -368,7 +386,7 @@ impl<'a, L: Backend> TablePage<'a, L> {
     /// # Panics
     /// In debug builds when the table has no sharer.
     pub fn share(&self) -> u32 {
-        let before = self.record.entire_or_shares.fetch_add(1, Ordering::AcqRel) & SHARES;
+        let before = self.record.mapped_or_shares.fetch_add(1, Ordering::AcqRel) as u32 & SHARES;
         debug_assert!(before > 0, "INV-FRAME-TABLE: {self:?} has no sharer to copy");
         before + 1
     }
@@ -380,14 +398,14 @@ impl<'a, L: Backend> TablePage<'a, L> {
     /// # Panics
     /// In debug builds when the table has no sharer.
     pub fn unshare(&self) -> u32 {
-        let before = self.record.entire_or_shares.fetch_sub(1, Ordering::AcqRel) & SHARES;
+        let before = self.record.mapped_or_shares.fetch_sub(1, Ordering::AcqRel) as u32 & SHARES;
         debug_assert!(before > 0, "INV-FRAME-TABLE: {self:?} has no sharer to remove");
         before - 1
     }
 
     /// The marks.
     pub fn marks(&self) -> TableMarks {
-        TableMarks::from_bits_truncate(self.record.entire_or_shares.load(Ordering::Acquire))
+        TableMarks::from_bits_truncate(self.shares_and_marks())
     }
 
     /// The marks, for a caller that has stored what makes a pin step back (INV-FULL-BARRIER).
@@ -397,7 +415,7 @@ impl<'a, L: Backend> TablePage<'a, L> {
 
     /// Sets marks; the caller calls this before the facts become true.
     pub fn mark(&self, marks: TableMarks) {
-        self.record.entire_or_shares.fetch_or(marks.bits(), Ordering::AcqRel);
+        self.record.mapped_or_shares.fetch_or(marks.bits().into(), Ordering::AcqRel);
     }
 
     /// Clears marks.
@@ -405,7 +423,7 @@ impl<'a, L: Backend> TablePage<'a, L> {
     /// The caller holds the lock of a table that one space owns alone, and knows that the facts are
     /// no longer true.
     pub fn unmark(&self, marks: TableMarks) {
-        self.record.entire_or_shares.fetch_and(!marks.bits(), Ordering::AcqRel);
+        self.record.mapped_or_shares.fetch_and(!u64::from(marks.bits()), Ordering::AcqRel);
     }
 }
 

@@ -52,7 +52,7 @@ impl<'a> FrozenFolio<'a> {
     pub fn retire(self) {
         let folio = self.folio();
         let record = folio.record();
-        record.counts.set_mappings_locked(0);
+        record.counts.set_mappings(0);
         folio.set_owner(FolioOwner::None, 0);
         folio.clear_flags(FolioFlags::all() - FolioFlags::LOCKED);
         for word in [&record.first_page_or_mlocks, &record.pincount_or_swap] {

@@ -91,10 +91,10 @@ fn only_the_first_mlock_and_the_last_munlock_move_a_folio() {
     let [a, b, c] = listed::<3>(&frames);
     let view = frames.folio_of(&b);
     let still = [load("LRU batch", 0)];
-    assert_eq!(lines(|| assert!(frames.mlock(view))), relinked([&a, &b, &c]));
-    assert_eq!(lines(|| assert!(!frames.mlock(view))), still);
-    assert_eq!(lines(|| assert!(!frames.munlock(view))), still);
-    assert_eq!(lines(|| assert!(frames.munlock(view))), relinked([&b, &c]));
+    assert_eq!(lines(|| assert!(frames.mlock(view, 1))), relinked([&a, &b, &c]));
+    assert_eq!(lines(|| assert!(!frames.mlock(view, 1))), still);
+    assert_eq!(lines(|| assert!(!frames.munlock(view, 1))), still);
+    assert_eq!(lines(|| assert!(frames.munlock(view, 1))), relinked([&b, &c]));
     end(&frames, [a, b, c]);
 }
 

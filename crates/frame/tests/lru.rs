@@ -2,8 +2,8 @@
 
 use crate::support::{self, Host, NODE0, cpus, one_node, range, run_on, shape, take};
 use pagewright_frame::{
-    Block, FolioFlags, FolioOwner, FolioRef, FrameAllocator, FrameRequest, IsolatedFolio, LruScan, MemoryLayout,
-    NewFolio, NodeSpec, ReleaseList,
+    Block, FolioFlags, FolioOwner, FolioRef, FolioRefs, FrameAllocator, FrameRequest, IsolatedFolio, LruScan,
+    MemoryLayout, NewFolio, NodeSpec, ReleaseList,
 };
 use pagewright_sync::host::on_cpu;
 use pagewright_types::{Counter, CpuId, LruList, NodeId, NodeMask, Order, Pfn};
@@ -150,24 +150,30 @@ fn a_folio_is_unevictable_until_its_last_locked_entry_goes() {
         let all: Vec<_> = (0..8).map(|_| listed(&frames, order, FolioFlags::SWAPBACKED | FolioFlags::ACTIVE)).collect();
         let folio = frames.folio_of(&all[5]);
         for _ in 0..2 {
-            assert_eq!((folio.mlocks(), frames.mlock(folio), frames.mlock(folio), folio.mlocks()), (0, true, false, 2));
+            assert_eq!(
+                (folio.mlocks(), frames.mlock(folio, 1), frames.mlock(folio, 1), folio.mlocks()),
+                (0, true, false, 2)
+            );
             assert_eq!(on(&frames, LruList::Unevictable), [folio.pfn()]);
             let isolated = frames.isolate(folio).expect("it is on a list");
-            assert_eq!((frames.mlock(folio), frames.munlock(folio), frames.munlock(folio)), (false, false, false));
+            assert_eq!(
+                (frames.mlock(folio, 1), frames.munlock(folio, 1), frames.munlock(folio, 1)),
+                (false, false, false)
+            );
             assert!(frames.putback(isolated).is_none());
             assert_eq!((on(&frames, LruList::Unevictable), folio.mlocks()), (vec![folio.pfn()], 1));
             check(&frames);
-            assert_eq!((frames.munlock(folio), folio.mlocks()), (true, 0));
+            assert_eq!((frames.munlock(folio, 1), folio.mlocks()), (true, 0));
             assert_eq!(on(&frames, LruList::InactiveAnon), [folio.pfn()], "an unlocked folio is inactive");
             assert_eq!((folio.mapcount(), folio.entire_mapcount(), folio.refs()), (0, 0, 1));
         }
         // Locked and unlocked while it is isolated.
         let isolated = frames.isolate(folio).expect("it is on a list");
-        assert!(frames.mlock(folio));
+        assert!(frames.mlock(folio, 1));
         assert!(frames.putback(isolated).is_none());
         assert_eq!(on(&frames, LruList::Unevictable), [folio.pfn()]);
         let isolated = frames.isolate(folio).expect("it is on a list");
-        assert!(frames.munlock(folio));
+        assert!(frames.munlock(folio, 1));
         assert!(frames.putback(isolated).is_none());
         assert_eq!(on(&frames, LruList::InactiveAnon), [folio.pfn()]);
         drop_all(&frames, all);
@@ -214,7 +220,7 @@ fn released_folios_leave_their_lists_together() {
             frames.lru_add(folio);
         }
         if index % 11 == 0 {
-            shared.push(folio.get());
+            shared.push(FolioRefs::from(folio.get()));
         }
         match release_list.put_last(&frames, reference) {
             Ok(()) => assert!(index % 11 > 0, "a shared folio is released"),
@@ -227,7 +233,7 @@ fn released_folios_leave_their_lists_together() {
     release_list.free(&frames);
     assert!(release_list.is_empty());
     check(&frames);
-    shared.into_iter().filter_map(|reference| frames.put(reference)).for_each(|block| frames.free(block));
+    shared.into_iter().filter_map(|refs| frames.put_refs(refs)).for_each(|block| frames.free(block));
     check(&frames);
     frames.drain();
     assert_eq!(shape(&frames), initial);
@@ -292,8 +298,8 @@ fn live(frames: &FrameAllocator<Host>, seen: &AtomicU32, cpu: u16) {
     mine.into_iter().for_each(|reference| give_up(frames, reference));
 }
 
-fn give_up(frames: &FrameAllocator<Host>, reference: FolioRef) {
-    if let Some(block) = frames.put(reference) {
+fn give_up(frames: &FrameAllocator<Host>, refs: impl Into<FolioRefs>) {
+    if let Some(block) = frames.put_refs(refs.into()) {
         frames.free(block);
     }
 }
@@ -524,10 +530,10 @@ fn the_locks_of_a_folio_of_two_pages_are_not_in_its_neighbour() {
     let neighbours = views().filter(|view| views().any(|other| view.pfn().add(2) == other.pfn()));
     assert_ne!(neighbours.count(), 0);
     for view in views() {
-        assert!(frames.mlock(view));
+        assert!(frames.mlock(view, 1));
         assert_eq!(view.mlocks(), 1);
         assert!(views().all(|other| !other.is_mapped()), "INV-FRAME-MAP: beside {view:?}");
-        assert!(frames.munlock(view));
+        assert!(frames.munlock(view, 1));
     }
     drop_all(&frames, folios);
 }

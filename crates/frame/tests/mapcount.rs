@@ -1,16 +1,18 @@
 //! Mapcounts against a model that keeps the entries.
 
 use crate::support::{self, Host, one_node, take};
-use pagewright_frame::{Folio, FrameAllocator, MapcountChange};
+use pagewright_frame::{Folio, FrameAllocator, MapcountChange, PageCounts};
 use pagewright_sync::FullBarrier;
 use proptest::prelude::*;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
     MapPage(u32),
-    GetAndMapPage(u32),
-    UnmapPage(u32),
+    /// A run that begins at a page, of so many pages at most.
+    GetAndMapPages(u32, u32),
+    UnmapPages(u32, u32),
     MapEntire,
     GetAndMapEntire,
     UnmapEntire,
@@ -20,8 +22,8 @@ enum Step {
 fn a_step() -> impl Strategy<Value = Step> {
     prop_oneof![
         2 => any::<u32>().prop_map(Step::MapPage),
-        2 => any::<u32>().prop_map(Step::GetAndMapPage),
-        4 => any::<u32>().prop_map(Step::UnmapPage),
+        4 => (any::<u32>(), 1..8u32).prop_map(|(first, pages)| Step::GetAndMapPages(first, pages)),
+        8 => (any::<u32>(), 1..8u32).prop_map(|(first, pages)| Step::UnmapPages(first, pages)),
         1 => Just(Step::MapEntire),
         1 => Just(Step::GetAndMapEntire),
         1 => Just(Step::UnmapEntire),
@@ -62,6 +64,16 @@ impl Model {
     }
 }
 
+/// The pages of a run, and how their counts may change when each has `entries` by itself.
+fn run_of(model: &Model, first: u32, most: u32, entries: impl Fn(u32) -> bool) -> (Range<u32>, PageCounts) {
+    let pages = model.pages.len() as u32;
+    let first = first % pages;
+    let run = (first..pages.min(first + most)).take_while(|page| entries(model.pages[*page as usize])).count() as u32;
+    // No other CPU is there: both ways are right for pages of one entry or none.
+    let counts = if first.is_multiple_of(2) { PageCounts::Shared } else { PageCounts::Sole };
+    (first..first + run, counts)
+}
+
 /// Takes a step if the entries permit it, and compares what it says has changed.
 fn take_step(
     frames: &FrameAllocator<Host>,
@@ -69,7 +81,8 @@ fn take_step(
     model: &mut Model,
     step: Step,
 ) -> Result<(), TestCaseError> {
-    let (mapped, refs) = (model.mapped_pages(), folio.refs());
+    let (mapped, refs, mapcount) = (model.mapped_pages(), folio.refs(), model.entries());
+    let was_partly_mapped = folio.is_partially_mapped();
     let change = match step {
         Step::MapPage(index) => {
             let index = index % folio.pages();
@@ -77,16 +90,16 @@ fn take_step(
             model.pages[index as usize] += 1;
             folio.map_page(index)
         }
-        Step::GetAndMapPage(index) => {
-            let index = index % folio.pages();
-            model.pages[index as usize] += 1;
-            folio.get_and_map_page(index)
+        Step::GetAndMapPages(first, most) => {
+            let (run, counts) = run_of(model, first, most, |_| true);
+            run.clone().for_each(|page| model.pages[page as usize] += 1);
+            folio.get_and_map_pages(run, counts)
         }
-        Step::UnmapPage(index) if model.pages[(index % folio.pages()) as usize] > 0 => {
-            let index = index % folio.pages();
-            model.pages[index as usize] -= 1;
-            let change = folio.unmap_page(index);
-            prop_assert!(frames.put(support::take_back(frames, folio.page(index))).is_none());
+        Step::UnmapPages(first, most) if model.pages[(first % folio.pages()) as usize] > 0 => {
+            let (run, counts) = run_of(model, first, most, |entries| entries > 0);
+            run.clone().for_each(|page| model.pages[page as usize] -= 1);
+            let change = folio.unmap_pages(run.clone(), counts);
+            prop_assert!(frames.put_refs(support::take_back_all(frames, folio.pfn(), run.len() as u32)).is_none());
             change
         }
         Step::MapEntire if folio.is_large() => {
@@ -107,19 +120,20 @@ fn take_step(
         Step::SplitEntire if model.entire > 0 => {
             model.entire -= 1;
             model.pages.iter_mut().for_each(|count| *count += 1);
-            folio.split_entire();
-            prop_assert_eq!(folio.refs(), refs + folio.pages() - 1);
-            prop_assert_eq!(model.mapped_pages(), mapped);
-            return Ok(());
+            let change = folio.split_entire(PageCounts::Shared);
+            prop_assert_eq!(change.mapcount, model.entries());
+            change
         }
-        Step::UnmapPage(_) | Step::MapEntire | Step::GetAndMapEntire | Step::UnmapEntire | Step::SplitEntire => {
+        Step::UnmapPages(..) | Step::MapEntire | Step::GetAndMapEntire | Step::UnmapEntire | Step::SplitEntire => {
             return Ok(());
         }
     };
-    let unmaps = matches!(step, Step::UnmapPage(_) | Step::UnmapEntire);
-    prop_assert_eq!(folio.refs(), if unmaps { refs - 1 } else { refs + 1 });
+    prop_assert_eq!(folio.refs() - model.entries(), refs - mapcount, "a reference for each entry");
     prop_assert_eq!(change.mapcount, model.entries());
     prop_assert_eq!(change.pages, mapped.abs_diff(model.mapped_pages()));
+    if model.entries() < mapcount && (change.leaves_partly_mapped() || !was_partly_mapped) {
+        prop_assert_eq!(change.leaves_partly_mapped(), folio.is_partially_mapped());
+    }
     Ok(())
 }
 

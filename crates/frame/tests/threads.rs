@@ -1,7 +1,7 @@
 //! The allocator, folios and release lists on several host threads.
 
 use crate::support::{self, Host, NODE0, one_node, run_on, shape};
-use pagewright_frame::{FolioRef, FrameAllocator, FrameRequest, ReleaseList};
+use pagewright_frame::{FolioRefs, FrameAllocator, FrameRequest, ReleaseList};
 use pagewright_types::{DebtKey, Order, Pfn};
 use rand_pcg::Pcg64;
 use rand_pcg::rand_core::{Rng, SeedableRng};
@@ -120,8 +120,8 @@ fn recycle(frames: &FrameAllocator<Host>, freed: &AtomicU32, cpu: u16) {
     }
 }
 
-fn give_up(frames: &FrameAllocator<Host>, freed: &AtomicU32, reference: FolioRef) {
-    if let Some(block) = frames.put(reference) {
+fn give_up(frames: &FrameAllocator<Host>, freed: &AtomicU32, refs: impl Into<FolioRefs>) {
+    if let Some(block) = frames.put_refs(refs.into()) {
         frames.free(block);
         freed.fetch_add(1, Ordering::Relaxed);
     }

@@ -140,6 +140,9 @@ fn expected(plant: PlantedBug) -> (Vec<Search>, &'static [Rule]) {
         | Bug::SplitLeavesGap
         | Bug::PieceTakenForWhole
         | Bug::PieceReusedByMapcount
+        | Bug::DeferredKept
+        | Bug::DeferredNever
+        | Bug::DeferredDropped
         | Bug::DepositKept
         | Bug::SplitIgnoresRef
         | Bug::SplitLosesWhole

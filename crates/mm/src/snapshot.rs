@@ -22,8 +22,8 @@ use crate::space::Space;
 use pagewright_sync::Platform;
 use pagewright_tlb::frames::{Folio, FolioFlags, FrameState};
 use pagewright_types::snapshot::{
-    DepositRecord, FolioRecord, GaugeRecord, HeldRecord, ListedRecord, PageKind, PageRecord, PinnedRecord, RefHolder,
-    SnapshotRecord, SpaceRecord, SwapRefRecord, SwapSlotRecord, TableRecord, VmstatGauge,
+    DeferredRecord, DepositRecord, FolioRecord, GaugeRecord, HeldRecord, ListedRecord, PageKind, PageRecord,
+    PinnedRecord, RefHolder, SnapshotRecord, SpaceRecord, SwapRefRecord, SwapSlotRecord, TableRecord, VmstatGauge,
 };
 use pagewright_types::{Counter, LruList, PAGE_SIZE, Pfn};
 
@@ -74,6 +74,9 @@ impl<P: Platform> Mm<P> {
         }
         for &list in LruList::ALL {
             self.report_list(list, report);
+        }
+        for node in self.nodes() {
+            self.frames().for_each_deferred(node, |pfn| report(SnapshotRecord::Deferred(DeferredRecord { pfn })));
         }
         let pins = self.counter(Counter::NrFollPinAcquired).wrapping_sub(self.counter(Counter::NrFollPinReleased));
         report(SnapshotRecord::Gauge(GaugeRecord { gauge: VmstatGauge::Pins, count: pins }));

@@ -49,6 +49,8 @@ pub enum CountKind {
     Malformed(Pfn),
     /// Bytes of page tables that a space reaches (D12).
     TableBytes(SpaceId),
+    /// How often a folio is on a queue of folios to be split (D19).
+    Deferred(Pfn),
     /// Deposited tables of a table (D13).
     Deposits(Pfn),
     /// A machine-wide gauge (D12).
@@ -97,6 +99,7 @@ impl fmt::Display for CountKind {
             Self::TableLevel(pfn) => write!(f, "level of the table at {pfn}"),
             Self::Malformed(pfn) => write!(f, "malformed entries in the table at {pfn}"),
             Self::TableBytes(id) => write!(f, "bytes of page tables of space {id}"),
+            Self::Deferred(pfn) => write!(f, "places of the folio at {pfn} on a queue of folios to be split"),
             Self::Deposits(pfn) => write!(f, "deposits of the table at {pfn}"),
             Self::Gauge(gauge) => f.write_str(gauge.name()),
             Self::Rss(id, kind) => write!(f, "resident {kind} pages of space {id}"),

@@ -66,6 +66,7 @@ pagewright_types::named_table! {
         BreakBesideForeign = "O4 break beside foreign", "A break, beside such a walk on a CPU that does not run the space that it walks.";
         LeaveBesideForeign = "O4 leave beside foreign", "A space left the table, beside such a walk.";
         TablePages = "O4 tables", "Page tables of a space were counted (D12).";
+        PartlyMapped = "O4 partly mapped", "A large folio was looked up on the queues whose pages are mapped in part (D19).";
         Deposits = "O4 deposits", "The deposited tables of a table with huge leaves were counted (D13).";
         Resident = "O4 resident sets", "A resident set was counted (D16).";
         Listed = "O4 lists", "A folio was looked up on the LRU lists (D22).";

@@ -4,8 +4,8 @@
 
 use pagewright_model::{Antecedent, Census, CountKind, CountMismatch, SoftwareBits, Tally};
 use pagewright_types::snapshot::{
-    DepositRecord, FolioRecord, GaugeRecord, HeldRecord, ListedRecord, PageKind, PageRecord, PinnedRecord, RefHolder,
-    SnapshotRecord, SpaceRecord, SwapRefRecord, SwapSlotRecord, TableRecord, VmstatGauge,
+    DeferredRecord, DepositRecord, FolioRecord, GaugeRecord, HeldRecord, ListedRecord, PageKind, PageRecord,
+    PinnedRecord, RefHolder, SnapshotRecord, SpaceRecord, SwapRefRecord, SwapSlotRecord, TableRecord, VmstatGauge,
 };
 use pagewright_types::{IsaKind, Level, LruList, Order, Pfn, PhysAddr, SpaceId, SwapEntry};
 use std::collections::HashMap;
@@ -211,7 +211,8 @@ fn counts_that_agree_are_not_reported_and_every_rule_has_judged() {
     ];
     let (stores, shares) = idle.split_at(while_running.len());
     assert_eq!(stores, while_running, "those judge stores, not counts");
-    assert_eq!(shares, [Antecedent::UnequalSharers, Antecedent::UnequalSwapSharers], "see `with_unequal_sharers`");
+    let others = [Antecedent::PartlyMapped, Antecedent::UnequalSharers, Antecedent::UnequalSwapSharers];
+    assert_eq!(shares, others, "see `queued_if_anonymous` and `with_unequal_sharers`");
 }
 
 #[test]
@@ -277,6 +278,40 @@ fn a_deposit_too_few_or_too_many_is_named() {
         _ => {}
     });
     assert_eq!(thps, [CountKind::Gauge(VmstatGauge::AnonThps)]);
+}
+
+/// D19.
+#[test]
+fn a_folio_that_is_queued_wrongly_or_not_at_all_is_named() {
+    let queued = |folio: u32, times: usize| {
+        World::found_after(|world| {
+            let record = SnapshotRecord::Deferred(DeferredRecord { pfn: pfn(folio) });
+            world.records.extend(core::iter::repeat_n(record, times));
+        })
+    };
+    for (folio, what) in [(0x200, "one that is mapped whole"), (0x100, "a small one"), (0x800, "a frame that is none")]
+    {
+        assert_eq!(queued(folio, 1), [CountKind::Deferred(pfn(folio))], "{what}");
+    }
+    let queued_if_anonymous = |queued: u32| {
+        World::found_after(|world| {
+            for record in &mut world.records {
+                if let SnapshotRecord::Folio(folio) = record
+                    && folio.pfn == pfn(0x400)
+                {
+                    folio.kind = Some(PageKind::Anon);
+                }
+            }
+            let record = SnapshotRecord::Deferred(DeferredRecord { pfn: pfn(0x400) });
+            world.records.extend(core::iter::repeat_n(record, queued as usize));
+        })
+    };
+    let names = |found: &[CountKind]| found.contains(&CountKind::Deferred(pfn(0x400)));
+    assert_eq!(
+        [0, 1, 2].map(|times| names(&queued_if_anonymous(times))),
+        [true, false, true],
+        "one of two pages is mapped"
+    );
 }
 
 #[test]

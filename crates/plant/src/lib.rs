@@ -50,6 +50,9 @@ pagewright_types::named_table! {
         CutHugeLeafTaken = "cut-huge-leaf-taken", "A call that discards a part of a block takes all of a huge page that another thread maps there meanwhile.";
         SplitIgnoresRef = "split-ignores-ref", "A folio is split although it has a reference that is no entry's.";
         SplitLosesWhole = "split-loses-whole", "The pages of a folio that is split lose the entries that map it whole.";
+        DeferredKept = "deferred-kept", "A folio that waits to be split is freed or split, and stays on the queue.";
+        DeferredNever = "deferred-never", "A large folio of which some pages are unmapped is not queued to be split.";
+        DeferredDropped = "deferred-dropped", "A folio whose deferred split fails is not queued again.";
         DepositKept = "deposit-kept", "The deposit of a huge leaf that is cleared stays with the table.";
         DepositLeftBehind = "deposit-left-behind", "mremap moves a huge leaf to another table without its deposit.";
         HugeUnmarked = "huge-unmarked", "A huge leaf is stored in a table whose path is not marked, and fork shares the table.";

@@ -22,13 +22,15 @@
 //!                     Zram   a CPU's buffers, then the store (zram_slot_lock, class->lock)
 //!                       Context  tags (PCID, ASID) and their generations
 //!                         Ledger   open debts
-//!                           Lru      one node's LRU lists (lruvec->lru_lock) – a CPU's batch
-//!                                      before the lists
-//!                             PerCpuPages  one CPU's lists of free pages (pcp->lock), also during
-//!                                          their refill and drain
-//!                               Zone     one zone's buddy lists (zone->lock)
-//!                                 Loaded   the space loaded on a CPU (loaded_mm): innermost,
-//!                                          because interrupt handlers acquire it
+//!                           Deferred  one node's folios that wait to be split
+//!                                       (split_queue_lock)
+//!                             Lru      one node's LRU lists (lruvec->lru_lock) – a CPU's batch
+//!                                        before the lists
+//!                               PerCpuPages  one CPU's lists of free pages (pcp->lock), also
+//!                                            during their refill and drain
+//!                                 Zone     one zone's buddy lists (zone->lock)
+//!                                   Loaded   the space loaded on a CPU (loaded_mm): innermost,
+//!                                            because interrupt handlers acquire it
 //! ```
 
 use crate::backend::Backend;
@@ -89,14 +91,16 @@ ranks! {
     ContextRank = 11;
     /// Open debts.
     LedgerRank = 12;
+    /// A node's folios that wait to be split.
+    DeferredRank = 13;
     /// A node's LRU lists.
-    LruRank = 13, true;
+    LruRank = 14, true;
     /// A CPU's lists of free pages.
-    PerCpuPagesRank = 14;
+    PerCpuPagesRank = 15;
     /// A zone's buddy lists.
-    ZoneRank = 15;
+    ZoneRank = 16;
     /// The space loaded on a CPU.
-    LoadedRank = 16;
+    LoadedRank = 17;
 }
 
 /// The ranks that one CPU holds: the number of locks of each, in four bits.

@@ -12,14 +12,14 @@
 //! finds them.
 
 use crate::IN_TRANSITION;
-use crate::entry::Mlocked;
+use crate::entry::{Mlocked, counts_of};
 use crate::locked_table::LockedTable;
 use crate::own_tables::OwnTables;
 use crate::share::span_of;
 use pagewright_arch::{Isa, Leaf, LeafFlags, PteSlot, TableEntry};
 use pagewright_plant::plant;
 use pagewright_sync::Platform;
-use pagewright_tlb::frames::{EntryCounts, Folio, TableMarks};
+use pagewright_tlb::frames::{EntryCounts, Folio, PageCounts, TableMarks};
 use pagewright_tlb::{FlushInfo, Tlb};
 use pagewright_types::{Counter, Gauge, Level, Pfn, VirtAddr};
 
@@ -48,7 +48,8 @@ impl<P: Platform> OwnTables<'_, P> {
         let named = plant!(SplitLevelBelow; Level::PTE, level);
         tlb.flush(self.context(), FlushInfo { range: Some(range), level: named, freed_tables: false });
         if !leaf.flags.contains(LeafFlags::SPECIAL) {
-            self.count_parts(tlb.frames().folio(leaf.pfn), mlocked);
+            let counts = counts_of(leaf.flags.contains(LeafFlags::EXCLUSIVE));
+            self.count_parts(tlb.frames().folio(leaf.pfn), counts, mlocked);
         }
         fill_parts(tlb, locked.table(), child, leaf);
         locked.put(va, P::Isa::table(TableEntry::own(child)));
@@ -59,15 +60,13 @@ impl<P: Platform> OwnTables<'_, P> {
     /// Counts the entries that map the pages of a folio instead of the one that mapped it whole.
     ///
     /// The one reference of the old leaf becomes the first part's; the other parts get their own.
-    fn count_parts(&self, folio: Folio<'_>, mlocked: Mlocked) {
-        let entire = folio.split_entire().entire;
+    fn count_parts(&self, folio: Folio<'_>, counts: PageCounts, mlocked: Mlocked) {
+        let entire = folio.split_entire(counts).entire;
         if folio.is_anon() && entire > 0 {
             self.tlb.frames().adjust(Gauge::AnonThps, -i64::from(entire));
         }
         if mlocked.0 {
-            for _ in 1..Level::ENTRIES {
-                self.tlb.frames().mlock(folio);
-            }
+            self.tlb.frames().mlock(folio, Level::ENTRIES as u32 - 1);
         }
     }
 }

@@ -7,15 +7,15 @@
 //! fall back from.
 
 use arrayvec::ArrayVec;
-use pagewright_frame::{Block, BlockList, FolioRef, Frames, ReleaseList};
+use pagewright_frame::{Block, BlockList, FolioRef, FolioRefs, Frames, ReleaseList};
 use pagewright_plant::plant;
 use pagewright_sync::Platform;
 
 /// A piece that an edit detached from a page table, on its way back to the allocator.
 #[derive(Debug)]
 pub enum DetachedPiece {
-    /// A reference that a leaf held.
-    Folio(FolioRef),
+    /// References to a folio that leaves held.
+    Folio(FolioRefs),
     /// Frames without a reference, such as a table page.
     Block(Block),
 }
@@ -32,7 +32,7 @@ impl IntoDetachedPieces for () {
 
 impl IntoDetachedPieces for FolioRef {
     fn for_each_piece(self, sink: &mut dyn FnMut(DetachedPiece)) {
-        sink(DetachedPiece::Folio(self));
+        sink(DetachedPiece::Folio(self.into()));
     }
 }
 
@@ -50,12 +50,12 @@ impl<T: IntoDetachedPieces> IntoDetachedPieces for Option<T> {
     }
 }
 
-/// Shared references held before the owner settles early.
+/// Folios to which shared references are held before the owner settles early.
 const SHARED: usize = 64;
 
 /// References and frames that a [`crate::Gather`] or a [`crate::Batch`] frees once it has flushed.
 pub(crate) struct DetachedList {
-    shared: ArrayVec<FolioRef, SHARED>,
+    shared: ArrayVec<FolioRefs, SHARED>,
     dead: ReleaseList,
     free: BlockList,
 }
@@ -81,36 +81,37 @@ impl DetachedList {
                 self.free.push(frames, block);
             }
             // Alone on the folio: nobody can find it any more, so its own record can hold it.
-            DetachedPiece::Folio(folio) => match self.dead.put_last(frames, folio) {
+            DetachedPiece::Folio(refs) => match self.dead.put_last(frames, refs) {
                 Ok(()) => {
                     plant!(FreedInGather => self.dead.free(frames));
                 }
-                Err(shared) => return self.push_shared(frames, shared).map_err(DetachedPiece::Folio),
+                Err(shared) => {
+                    plant!(PageOutFreedEarly => {
+                        let last = frames.put_refs(shared);
+                        debug_assert!(last.is_none(), "INV-FRAME-REFS: another reference is held elsewhere");
+                        return Ok(());
+                    });
+                    return self.push_shared(shared).map_err(DetachedPiece::Folio);
+                }
             },
         }
         Ok(())
     }
 
-    /// Adds a reference to a folio that has others, as far as the caller knows.
+    /// Adds references to a folio that has others, as far as the caller knows.
     ///
     /// # Errors
     /// As [`push`](Self::push).
     #[inline(always)]
-    pub(crate) fn push_shared<P: Platform>(&mut self, frames: &Frames<P>, folio: FolioRef) -> Result<(), FolioRef> {
+    pub(crate) fn push_shared(&mut self, refs: FolioRefs) -> Result<(), FolioRefs> {
         // INV-TLB-SHARED: another space may drop its reference after a flush of *its* CPUs only;
-        // ours stays until our CPUs have been told. One of ours is enough, so the many entries of a
-        // page that all spaces share need no room.
-        plant!(PageOutFreedEarly => {
-            let last = frames.put(folio);
-            debug_assert!(last.is_none(), "INV-FRAME-REFS: another reference to the folio is held elsewhere");
-            return Ok(());
-        });
-        if self.shared.last().is_some_and(|last| last.pfn() == folio.pfn()) {
-            let last = frames.put(folio);
-            debug_assert!(last.is_none(), "INV-FRAME-REFS: another reference to the folio is held here");
+        // ours stay until our CPUs have been told. Those of one folio are given up together, so the
+        // many entries of a page that all spaces share need no room.
+        if let Some(last) = self.shared.last_mut().filter(|last| last.pfn() == refs.pfn()) {
+            last.add(refs);
             return Ok(());
         }
-        self.shared.try_push(folio).map_err(|full| full.element())
+        self.shared.try_push(refs).map_err(|full| full.element())
     }
 
     /// Adds the reference of a cleared entry with its mapping, if the folio has no others.
@@ -128,8 +129,8 @@ impl DetachedList {
     ///
     /// The caller has flushed every TLB that could still reach one.
     pub(crate) fn release<P: Platform>(&mut self, frames: &Frames<P>) {
-        for folio in self.shared.drain(..) {
-            if let Some(block) = frames.put(folio) {
+        for refs in self.shared.drain(..) {
+            if let Some(block) = frames.put_refs(refs) {
                 frames.free(block);
             }
         }
@@ -141,7 +142,7 @@ impl DetachedList {
 
     /// Hands every piece to `sink`, which parks them under a key of the ledger.
     pub(crate) fn drain<P: Platform>(&mut self, frames: &Frames<P>, sink: &mut dyn FnMut(DetachedPiece)) {
-        self.shared.drain(..).for_each(|folio| sink(DetachedPiece::Folio(folio)));
+        self.shared.drain(..).for_each(|refs| sink(DetachedPiece::Folio(refs)));
         while let Some(block) = self.dead.pop(frames) {
             sink(DetachedPiece::Block(block));
         }

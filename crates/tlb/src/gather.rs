@@ -14,7 +14,7 @@ use crate::defer::cover::{DependentOperation, EntryDeferral, FlushCover, assert_
 use crate::defer::key::{KeyedFlush, TablesOwe};
 use crate::detached::{DetachedHolder, DetachedList, DetachedPiece, IntoDetachedPieces};
 use crate::engine::{FlushInfo, Tlb};
-use pagewright_frame::{FolioRef, Frames};
+use pagewright_frame::{FolioRef, FolioRefs, Frames};
 use pagewright_plant::plant;
 use pagewright_sync::{LineUse, Platform, bomb};
 use pagewright_types::{Counter, Level, PageRange, Pfn, VirtAddr};
@@ -163,13 +163,13 @@ impl<'t, P: Platform> Gather<'t, P> {
         self.detached.push(self.tlb.frames(), piece)
     }
 
-    /// Keeps a reference to a folio that has others if there is room for it.
+    /// Keeps references to a folio that has others if there is room for them.
     ///
     /// # Errors
-    /// The reference.
+    /// The references.
     #[inline]
-    pub(crate) fn try_keep_shared(&mut self, folio: FolioRef) -> Result<(), FolioRef> {
-        self.detached.push_shared(self.tlb.frames(), folio)
+    pub(crate) fn try_keep_shared(&mut self, refs: FolioRefs) -> Result<(), FolioRefs> {
+        self.detached.push_shared(refs)
     }
 
     /// Extends the range of the flush, for a caller that edits in bulk and detaches nothing.

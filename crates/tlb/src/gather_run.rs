@@ -10,7 +10,7 @@
 
 use crate::detached::{DetachedHolder, DetachedPiece};
 use crate::gather::Gather;
-use pagewright_frame::FolioRef;
+use pagewright_frame::{FolioRef, FolioRefs};
 use pagewright_sync::Platform;
 use pagewright_types::{Level, PageRange, VirtAddr};
 
@@ -48,12 +48,12 @@ impl<P: Platform> GatherRun<'_, '_, P> {
         self.gather.detach_last_entry(folio)
     }
 
-    /// Takes over the reference of a cleared entry, whose mapping is uncounted.
+    /// Takes over the references of cleared entries of a folio, whose mappings are uncounted.
     ///
-    /// Flushes and frees early if there is no room for it.
+    /// Flushes and frees early if there is no room for them.
     #[inline]
-    pub fn detach(&mut self, folio: FolioRef) {
-        if let Err(refused) = self.gather.try_keep(DetachedPiece::Folio(folio)) {
+    pub fn detach(&mut self, refs: FolioRefs) {
+        if let Err(refused) = self.gather.try_keep(DetachedPiece::Folio(refs)) {
             self.tell();
             self.gather.keep(refused);
         }
@@ -62,7 +62,7 @@ impl<P: Platform> GatherRun<'_, '_, P> {
     /// As [`detach`](Self::detach), for a folio that had other references a moment ago.
     #[inline]
     pub fn detach_shared(&mut self, folio: FolioRef) {
-        if let Err(refused) = self.gather.try_keep_shared(folio) {
+        if let Err(refused) = self.gather.try_keep_shared(folio.into()) {
             self.tell();
             self.gather.keep(DetachedPiece::Folio(refused));
         }

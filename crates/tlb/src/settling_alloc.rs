@@ -180,8 +180,8 @@ impl<P: Platform> Tlb<P> {
     pub(crate) fn free_piece(&self, piece: DetachedPiece) {
         match piece {
             DetachedPiece::Block(block) => self.free(block),
-            DetachedPiece::Folio(folio) => {
-                if let Some(block) = self.frames().put(folio) {
+            DetachedPiece::Folio(refs) => {
+                if let Some(block) = self.frames().put_refs(refs) {
                     self.free(block);
                 }
             }
@@ -269,11 +269,11 @@ impl<P: Platform> Tlb<P> {
                     }
                     self.frames().free_with_debt(block, key);
                 }
-                DetachedPiece::Folio(folio) => {
+                DetachedPiece::Folio(refs) => {
                     // INV-TLB-SHARED: whoever drops the last reference knows nothing of this key,
                     // so the folio remembers it.
-                    self.frames().folio_of(&folio).add_debt(key);
-                    if let Some(block) = self.frames().put(folio) {
+                    self.frames().folio(refs.pfn()).add_debt(key);
+                    if let Some(block) = self.frames().put_refs(refs) {
                         self.frames().free(block);
                     }
                 }

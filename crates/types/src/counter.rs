@@ -78,6 +78,7 @@ crate::named_table! {
         ThpSplitPmd = "thp_split_pmd", "Leaves of the PMD level that were split into those of a table.";
         ThpSplitPage = "thp_split_page", "Large folios that were split into pages.";
         ThpSplitPageFailed = "thp_split_page_failed", "Large folios that were to be split and stayed whole.";
+        ThpDeferredSplitPage = "thp_deferred_split_page", "Large folios that were queued to be split, because some of their pages are no longer mapped.";
         ThpZeroPageAlloc = "thp_zero_page_alloc", "Times that the huge zero page was allocated.";
         ThpZeroPageAllocFailed = "thp_zero_page_alloc_failed", "Times that the huge zero page could not be allocated.";
         PwFork = "pw_fork", "Address spaces created by fork.";

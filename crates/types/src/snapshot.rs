@@ -184,6 +184,13 @@ pub struct DepositRecord {
     pub holder: Pfn,
 }
 
+/// A large folio on a queue of folios to be split.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeferredRecord {
+    /// The first frame.
+    pub pfn: Pfn,
+}
+
 /// The value of a gauge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GaugeRecord {
@@ -216,6 +223,8 @@ pub enum SnapshotRecord {
     Table(TableRecord),
     /// A deposited page table.
     Deposit(DepositRecord),
+    /// A large folio that waits to be split.
+    Deferred(DeferredRecord),
     /// The value of a gauge.
     Gauge(GaugeRecord),
 }

@@ -6,7 +6,7 @@
 #![allow(dead_code)]
 
 use pagewright_arch::{Caps, Effects, Invalidate, Pte, PteSlot, X86_64};
-use pagewright_frame::{Block, FolioRef, FrameAllocator, FrameRequest, MemoryLayout, NodeSpec};
+use pagewright_frame::{Block, FolioRef, FolioRefs, FrameAllocator, FrameRequest, MemoryLayout, NodeSpec};
 use pagewright_sync::host::{self, run_as};
 use pagewright_sync::{Backend, LineRef, LineUse, LinearMap, Platform};
 use pagewright_types::judge::Fact;
@@ -219,6 +219,12 @@ pub(crate) fn shape(frames: &FrameAllocator<Host>) -> Vec<[u32; Order::COUNT]> {
 pub(crate) fn take_back(frames: &FrameAllocator<Host>, pfn: Pfn) -> FolioRef {
     // SAFETY: INV-FRAME-REFS – the test got the number from `into_raw` or `get_raw`.
     unsafe { frames.folio_ref_from_raw(pfn) }
+}
+
+/// As [`take_back`], for `n` references.
+pub(crate) fn take_back_all(frames: &FrameAllocator<Host>, pfn: Pfn, n: u32) -> FolioRefs {
+    // SAFETY: INV-FRAME-REFS – as there, of each.
+    unsafe { frames.folio(pfn).refs_from_raw(n) }
 }
 
 /// Takes back a block that the test turned into a number.

@@ -18,7 +18,7 @@ enum Scope {
 use Scope::{Isa, Nowhere, OneNode};
 
 /// Antecedents that cannot occur, where, and why.
-const WITHOUT_MECHANISM: [(Antecedent, Scope, &str); 17] = [
+const WITHOUT_MECHANISM: [(Antecedent, Scope, &str); 18] = [
     (Antecedent::PageReleased, Nowhere, "a freed frame may be parked, and is judged when it is allocated"),
     (Antecedent::TableReleased, Nowhere, "a freed frame may be parked, and is judged when it is allocated"),
     (Antecedent::ReusedAtOnce, Nowhere, "no memory call allocates with interrupts disabled"),
@@ -34,6 +34,7 @@ const WITHOUT_MECHANISM: [(Antecedent, Scope, &str); 17] = [
     (Antecedent::ReplacedSize, Nowhere, "no machine has FEAT_BBM level 2"),
     (Antecedent::ReplacedReadOnly, OneNode, "no page moves on one node"),
     (Antecedent::Tails, Nowhere, "programs are smaller than a huge page; mm/tests/thp has them"),
+    (Antecedent::PartlyMapped, Nowhere, "programs are smaller than a huge page; mm/tests/thp has them"),
     (Antecedent::Deposits, Nowhere, "programs are smaller than a huge page; mm/tests/thp has them"),
     (
         Antecedent::Condemned,

@@ -139,6 +139,6 @@ impl<P: Platform> Mm<P> {
     /// The number of pages of a node that may be reclaimable (`zone_reclaimable_pages`).
     pub(super) fn reclaimable(&self, node: NodeId) -> u64 {
         let anon = if self.can_reclaim_anon(node) { self.lru_pages_of(node, LruType::Anon) } else { 0 };
-        anon + self.lru_pages_of(node, LruType::File)
+        anon + self.lru_pages_of(node, LruType::File) + u64::from(self.frames().deferred_pages(node))
     }
 }

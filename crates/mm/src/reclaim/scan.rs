@@ -162,6 +162,7 @@ impl<P: Platform> Mm<P> {
 
     /// Scans the lists of a node once, at the current priority.
     fn shrink_node(&self, node: NodeId, scan: &mut ScanControl) {
+        self.shrink_deferred(node, scan);
         let mut left = self.scan_counts(node, scan);
         let inactive = |left: &[u32; 4]| left[LruList::InactiveAnon as usize] + left[LruList::InactiveFile as usize];
         while (inactive(&left) > 0 || left[LruList::ActiveFile as usize] > 0) && !scan.is_done() {
@@ -179,6 +180,19 @@ impl<P: Platform> Mm<P> {
         // Anonymous pages are aged even while only file pages are reclaimed.
         if self.can_reclaim_anon(node) && self.inactive_is_low(node, LruType::Anon) {
             self.shrink_active(node, LruType::Anon, SWAP_CLUSTER_MAX as u32);
+        }
+    }
+
+    /// Splits folios that are partly mapped, at least one and as many as the priority says.
+    ///
+    /// INV-DEFERRED-SPLIT: before the lists are scanned, which may have nothing to evict.
+    fn shrink_deferred(&self, node: NodeId, scan: &mut ScanControl) {
+        let pages = self.frames().deferred_pages(node);
+        if pages > 0 && !scan.is_done() {
+            let most = ((pages / SWAP_CLUSTER_MAX as u32) >> scan.priority).max(1);
+            let freed = self.split_deferred(node, most, scan.target.saturating_sub(scan.tried));
+            scan.tried += freed;
+            scan.freed += freed;
         }
     }
 

@@ -18,6 +18,7 @@
 //! Not guaranteed: that a fault which reads the masks while a setting changes sees all of them
 //! changed.
 
+mod deferred;
 mod pieces;
 mod split;
 mod split_range;

@@ -185,6 +185,7 @@ impl<P: Platform> Mm<P> {
     /// Returns a reference to the first page, which has the lock of the folio.
     fn split_frozen(&self, frozen: FrozenFolio<'_>, places: &[Place<P>]) -> Option<FolioRef> {
         let (head, whole) = (frozen.folio().pfn(), frozen.folio().entire_mapcount() > 0);
+        self.frames().undefer(frozen.folio());
         let locked = places.iter().any(|place| place.mlocked);
         let mlocks = |page: u32| match locked {
             true => places.iter().filter(|place| place.mlocked && place.pages.contains(&page)).count() as u32,

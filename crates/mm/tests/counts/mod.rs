@@ -11,7 +11,7 @@ use pagewright_mm::gup::{GupFlags, MakeDirty};
 use pagewright_mm::{Advice, FaultError, MapFlags, MmSetting};
 use pagewright_sim::AllocationFailure;
 use pagewright_types::Counter as C;
-use pagewright_types::{Access, Counter, NodeId, PAGE_SIZE, Rights, VirtAddr};
+use pagewright_types::{Access, Counter, NodeId, PAGE_SIZE, PageRange, Rights, VirtAddr};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
@@ -32,8 +32,7 @@ type Changes = Vec<(Counter, u64)>;
 fn of_lower_layers(counter: Counter) -> bool {
     let name = counter.name();
     // Those of nodes are in `numa/`, `migrate/tiers.rs` and a test of `reclaim/scan.rs`.
-    // Those of splits of folios are in `thp/split.rs`.
-    let of_nodes = ["numa_", "pgdemote_", "pgpromote_", "thp_split_page"];
+    let of_nodes = ["numa_", "pgdemote_", "pgpromote_"];
     let groups = ["pgalloc", "pgfree", "nr_tlb_", "pw_tlb_", "pw_linger_", "pw_clear_", "allocstall"];
     groups.iter().chain(&of_nodes).any(|group| name.starts_with(group))
 }
@@ -316,9 +315,31 @@ fn large_folios<I: Isa>() -> Vec<Operation<I>> {
                 scene.process.write(CPU, BLOCKS, 1);
                 scene.changes(|| scene.process.unmap(BLOCKS, 1))
             },
-            vec![(C::ThpSplitPmd, 1)],
+            vec![(C::ThpSplitPmd, 1), (C::ThpDeferredSplitPage, 1)],
+        ),
+        (
+            "a split of a folio",
+            |_| split_of_folio::<I>(false),
+            vec![(C::PwRmapNodes, 1), (C::ThpSplitPmd, 1), (C::ThpSplitPage, 1)],
+        ),
+        (
+            "a split of a folio that is pinned",
+            |_| split_of_folio::<I>(true),
+            vec![(C::PwRmapNodes, 1), (C::ThpSplitPageFailed, 1)],
         ),
     ]
+}
+
+/// What a request to split a huge page changes.
+fn split_of_folio<I: Isa>(pinned: bool) -> Changes {
+    let scene = Scene::<I>::with_blocks();
+    scene.process.write(CPU, BLOCKS, 1);
+    let call = GupCall::Pin(GupFlags::WRITE);
+    let device = pinned.then(|| scene.process.take(CPU, BLOCKS, 1, call).expect("mapped"));
+    let range = PageRange::page(BLOCKS);
+    let changes = scene.changes(|| scene.world.on(CPU, |mm| mm.split_huge_pages(&scene.process.space, range)));
+    device.into_iter().for_each(|device| device.release(MakeDirty::No));
+    changes
 }
 
 /// Forks that copy tables which they might share, each for a reason.

@@ -10,7 +10,8 @@ fn planted_bugs_are_found() {
     use pagewright_arch::{Aarch64, X86_64};
     use pagewright_plant::{PlantedBug, assert_found_by};
 
-    let cases: [(PlantedBug, [fn(); 2]); 4] = [
+    type OnBoth = [fn(); 2];
+    let cases: [(PlantedBug, OnBoth); 4] = [
         (PlantedBug::FaultIgnoresPolicy, [obeys::<X86_64>, obeys::<Aarch64>]),
         (PlantedBug::BindFallsBack, [bound::<X86_64>, bound::<Aarch64>]),
         (PlantedBug::MergeIgnoresPolicy, [covers::<X86_64>, covers::<Aarch64>]),

@@ -1,4 +1,4 @@
-//! The rules D1–D3, D6, D7, D9, D12, D13, D16–D18 and D22 (`docs/oracle.md`), for all claims.
+//! The rules D1–D3, D6, D7, D9, D12, D13, D16–D19 and D22 (`docs/oracle.md`), for all claims.
 
 use super::Census;
 use super::tables::{Page, TableScan};
@@ -45,6 +45,7 @@ pub(super) fn run(
         comparison.expect(CountKind::Gauge(live.gauge), live.count, counted);
     }
     comparison.deposits(&scan, census);
+    comparison.deferred(&scan, census);
     comparison.slots(&scan, census);
     comparison.lists(census);
     comparison.unclaimed(&scan, census);
@@ -158,6 +159,31 @@ impl Comparison<'_> {
             let leaves = scan.tables.get(&holder).map_or(0, |table| table.pmd_leaves);
             self.tally.note(Antecedent::Deposits);
             self.expect(CountKind::Deposits(holder), census.deposits_of(holder), leaves);
+        }
+    }
+
+    /// D19: a large anonymous folio is queued to be split if it is mapped in part.
+    ///
+    /// No other is. One without any entry may be on the queue, if something refers to it that is no
+    /// entry.
+    fn deferred(&mut self, scan: &TableScan, census: &Census) {
+        let mut queued = census.deferred.clone();
+        let large = |folio: &&FolioRecord| folio.order > Order::ZERO && folio.kind == Some(PageKind::Anon);
+        for &FolioRecord { pfn, order, .. } in census.folios.iter().filter(large) {
+            let times = queued.remove(&pfn).unwrap_or(0);
+            let whole = scan.folios.get(&pfn).map_or(0, |folio| folio.entire);
+            let pages = scan.pages_with_entry(pfn, order.frames());
+            let is_partly_mapped = whole == 0 && (1..u64::from(order.frames())).contains(&pages);
+            if is_partly_mapped {
+                self.tally.note(Antecedent::PartlyMapped);
+            }
+            let is_unmapped = whole == 0 && pages == 0;
+            if !is_unmapped || times > 1 {
+                self.expect(CountKind::Deferred(pfn), times, u64::from(is_partly_mapped));
+            }
+        }
+        for (pfn, times) in queued {
+            self.expect(CountKind::Deferred(pfn), times, 0);
         }
     }
 

@@ -21,7 +21,7 @@ use crate::tally::Tally;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use pagewright_types::snapshot::{
-    DepositRecord, FolioRecord, GaugeRecord, PageRecord, SnapshotRecord, SpaceRecord, TableRecord,
+    DeferredRecord, DepositRecord, FolioRecord, GaugeRecord, PageRecord, SnapshotRecord, SpaceRecord, TableRecord,
 };
 use pagewright_types::{IsaKind, LruList, Pfn, PhysAddr, SwapEntry};
 
@@ -114,6 +114,8 @@ pub struct Census {
     named: BTreeMap<SwapEntry, u64>,
     spaces: Vec<SpaceRecord>,
     tables: Vec<TableRecord>,
+    /// How often each folio is on a queue of folios to be split.
+    deferred: BTreeMap<Pfn, u64>,
     /// The deposited tables.
     deposited: BTreeSet<Pfn>,
     /// The number of them that each table has.
@@ -148,6 +150,7 @@ impl Census {
                 self.deposited.insert(pfn);
                 *self.deposits.entry(holder).or_default() += 1;
             }
+            SnapshotRecord::Deferred(DeferredRecord { pfn }) => *self.deferred.entry(pfn).or_default() += 1,
             SnapshotRecord::Gauge(live) => self.live.push(live),
         }
     }

@@ -14,6 +14,7 @@
 //! barrier serves all entries of a table.
 
 use super::last_leaf::LastLeaf;
+use super::piece_run::counts_of;
 use super::{CountedIn, EntryRun, Mlocked};
 use crate::leaf_view::LeafView;
 use crate::locked_table::LockedTable;
@@ -222,10 +223,15 @@ impl<'h, P: Platform> LockedTable<'h, P> {
         let mut left = weakened.present.clone();
         loop {
             left.start = self.copy_small(&mut child, left.clone(), &mut last, barrier);
-            let Some(index) = left.next() else { break };
-            if let Err(stop) = self.copy_entry(&mut child, index, (&weakened, barrier), hooks, copy_pinned) {
-                self.restore(PageRange::new(self.address(index), part.end()), &weakened);
-                return (child.change.live as u64, Err(stop));
+            if left.is_empty() {
+                break;
+            }
+            match self.copy_entry(&mut child, left.clone(), (&weakened, barrier), hooks, copy_pinned) {
+                Ok(copied) => left.start += copied,
+                Err(stop) => {
+                    self.restore(PageRange::new(self.address(left.start), part.end()), &weakened);
+                    return (child.change.live as u64, Err(stop));
+                }
             }
         }
         let copied = child.change.live as u64;
@@ -340,15 +346,19 @@ impl<'h, P: Platform> LockedTable<'h, P> {
         end
     }
 
+    /// Copies the first of `entries`, and with it those that map the next pages of its folio.
+    ///
+    /// Returns their number.
     #[cold]
     fn copy_entry<H: CopyHooks>(
         &self,
         child: &mut EntryRun<'_, '_, P>,
-        index: usize,
+        entries: Range<usize>,
         weakened: (&Weakened, FullBarrier),
         hooks: &mut H,
         copy_pinned: CopyPinned<H>,
-    ) -> Result<(), CopyStop> {
+    ) -> Result<usize, CopyStop> {
+        let index = entries.start;
         let pte = self.load(index);
         if let Some(Leaf { pfn, .. }) = plain_leaf::<P::Isa>(self.level(), pte) {
             let folio = self.tables.tlb.frames().folio(pfn);
@@ -359,10 +369,15 @@ impl<'h, P: Platform> LockedTable<'h, P> {
                 weakened,
                 copy_pinned.map(|copy| move |leaf| copy(hooks, leaf)),
             )? {
-                let copy = if child.counted == CountedIn::Nowhere { pte } else { P::Isa::old(pte) };
-                child.share(index, pfn, folio, copy);
+                return Ok(match folio.is_large() && self.level() == Level::PTE {
+                    true => self.share_pieces(child, entries, folio, weakened.0),
+                    false => {
+                        child.share(index, pfn, folio, child.copied::<P::Isa>(pte));
+                        1
+                    }
+                });
             }
-            return Ok(());
+            return Ok(1);
         }
         match P::Isa::decode(self.level(), pte) {
             Entry::Empty | Entry::Table(_) => {}
@@ -379,7 +394,39 @@ impl<'h, P: Platform> LockedTable<'h, P> {
                 child.install(self.address(index), OwnedLeaf::special(leaf));
             }
         }
-        Ok(())
+        Ok(1)
+    }
+
+    /// Copies the first of `entries`, and those behind it that map the next pages of its folio.
+    ///
+    /// Their references and mappings are one addition. Returns their number.
+    fn share_pieces(
+        &self,
+        child: &mut EntryRun<'_, '_, P>,
+        entries: Range<usize>,
+        folio: Folio<'_>,
+        weakened: &Weakened,
+    ) -> usize {
+        let exclusive = |index: usize| weakened.lost[index].contains(LostRights::EXCLUSIVE);
+        let first = entries.start;
+        let Some(Leaf { pfn, .. }) = plain_leaf::<P::Isa>(Level::PTE, self.load(first)) else { return 0 };
+        let page = folio.page_of(pfn);
+        let most = entries.len().min((folio.pages() - page) as usize);
+        let goes_on = |offset: &usize| {
+            let index = first + offset;
+            let next = plain_leaf::<P::Isa>(Level::PTE, self.load(index)).map(|leaf| leaf.pfn);
+            next == Some(pfn.add(*offset as u32)) && exclusive(index) == exclusive(first)
+        };
+        let run = (0..most).take_while(goes_on).count();
+        child.use_counts(folio);
+        let change = folio.get_and_map_pages(page..page + run as u32, counts_of(exclusive(first)));
+        child.change.add_run(folio.rss_kind(), run as i32, change.pages as i32);
+        for index in first..first + run {
+            debug_assert!(child.table.is_empty(self.address(index)), "INV-TABLE-EMPTY: a copy over entry {index}");
+            child.table.store(index, child.copied::<P::Isa>(self.load(index)));
+        }
+        child.change.live += run as i32;
+        run
     }
 
     /// Copies the page of a leaf by `copy` if it is pinned, and returns whether it was.
@@ -410,6 +457,14 @@ impl<'h, P: Platform> LockedTable<'h, P> {
 }
 
 impl<P: Platform> EntryRun<'_, '_, P> {
+    /// The entry of the child for an entry of the parent.
+    ///
+    /// A child has not accessed the page; a space that breaks a table may have.
+    #[inline]
+    fn copied<I: Isa>(&self, pte: Pte) -> Pte {
+        if self.counted == CountedIn::Nowhere { pte } else { I::old(pte) }
+    }
+
     /// Maps in a child's empty entry what its parent maps, with a reference and a mapping more.
     #[inline]
     fn share(&mut self, index: usize, pfn: Pfn, folio: Folio<'_>, pte: Pte) {

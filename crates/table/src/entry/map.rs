@@ -67,7 +67,7 @@ impl<P: Platform, R: TableRight> EntryRun<'_, '_, P, R> {
         let pages = level.pages() as u32;
         let entire = if level > Level::PTE { pages } else { 0 };
         self.change.add_change(folio.rss_kind(), 1, MapcountChange { pages, entire, mapcount: 1 });
-        self.mlock(folio);
+        self.mlock(folio, 1);
         let leaf = Leaf { pfn: reference.into_raw(), rights, flags };
         publish_code(self.table.tables.tlb, level, leaf);
         self.table.put(va, P::Isa::leaf(level, leaf));
@@ -90,8 +90,8 @@ impl<P: Platform, R: TableRight> EntryRun<'_, '_, P, R> {
         let first = self.frames().new_folio_mapped_by_page(new).into_raw();
         let folio = self.frames().folio(first);
         self.change.add_run(folio.rss_kind(), pages as i32, pages as i32);
+        self.mlock(folio, pages);
         for index in 0..pages {
-            self.mlock(folio);
             let leaf = Leaf { pfn: first.add(index), rights, flags };
             publish_code(table.tables.tlb, Level::PTE, leaf);
             table.put(at(index), P::Isa::leaf(Level::PTE, leaf));

@@ -24,6 +24,7 @@ mod copy;
 mod last_leaf;
 mod map;
 mod migrate;
+mod piece_run;
 mod protect;
 mod protect_run;
 mod relocate;
@@ -34,6 +35,7 @@ mod unmap_run;
 
 pub use copy::{CopyHooks, CopyStop, ForkHooks, SoftCopy};
 pub use migrate::{restore_migrated, restore_migrated_by_page};
+pub(crate) use piece_run::counts_of;
 pub use unmap_run::UnmapHooks;
 
 use crate::locked_table::{EditOwn, LockedTable, TableRight};
@@ -42,7 +44,8 @@ use pagewright_plant::plant;
 use pagewright_sync::{Backend, LineRef, LineUse, Platform};
 use pagewright_tlb::Region;
 use pagewright_tlb::frames::{EntryCounts, FOLIO_COUNTS, Folio, MapcountChange, RssKind, SWAP_ENTRIES};
-use pagewright_types::{Gauge, Level, Pfn};
+use pagewright_types::{Counter, Gauge, Level, Pfn};
+use piece_run::PieceRun;
 
 /// Whether the mapping whose entries are edited is locked memory (`VM_LOCKED`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,7 +129,7 @@ impl<'t, 'h, P: Platform, R: TableRight> EntryRun<'t, 'h, P, R> {
             _ => folio.map_entire(),
         };
         self.change.add_change(kind, 1, change);
-        self.mlock(folio);
+        self.mlock(folio, 1);
     }
 
     /// Reverses [`Self::count_mapped`] for a leaf that was cleared; its reference is still held.
@@ -140,7 +143,30 @@ impl<'t, 'h, P: Platform, R: TableRight> EntryRun<'t, 'h, P, R> {
             _ => folio.unmap_entire(),
         };
         self.change.add_change(kind, -1, change);
-        self.munlock(folio);
+        self.munlock(folio, 1);
+        self.defer_split(folio, change);
+    }
+
+    /// Queues an anonymous folio to be split if an unmap left some of its pages without an entry.
+    ///
+    /// The reference of the entry is still held.
+    #[inline]
+    fn defer_split(&self, folio: Folio<'_>, change: MapcountChange) {
+        plant!(DeferredNever => return);
+        if change.leaves_partly_mapped() && folio.is_anon() && self.frames().defer_split(folio) {
+            self.frames().count(Counter::ThpDeferredSplitPage, 1);
+        }
+    }
+
+    /// Uncounts a run of entries that were cleared; their references are still held.
+    fn count_pieces_unmapped(&mut self, folio: Folio<'_>, run: &PieceRun) {
+        let (kind, entries) = (folio.rss_kind(), run.pages.len());
+        self.use_counts(folio);
+        plant!(MapcountLost => return self.change.add_run(kind, -(entries as i32), 0));
+        let change = folio.unmap_pages(run.pages.clone(), run.counts);
+        self.change.add_run(kind, -(entries as i32), -(change.pages as i32));
+        self.munlock(folio, entries as u32);
+        self.defer_split(folio, change);
     }
 
     #[inline]

@@ -13,28 +13,37 @@ impl<P: Platform> LockedTable<'_, P> {
     pub fn relock_run(&self, part: PageRange, to: Mlocked) {
         let frames = self.tables.tlb.frames();
         let run = self.run(Mlocked(true));
+        let relock = |folio, entries| if to.0 { run.mlock(folio, entries) } else { run.munlock(folio, entries) };
+        // The entries of one folio that follow each other are counted together.
+        let mut same: Option<(Folio<'_>, u32)> = None;
         for leaf in self.entries(part).filter_map(|va| self.leaf(va)).filter(|leaf| !leaf.is_special()) {
-            let folio = frames.folio(leaf.pfn());
-            if to.0 { run.mlock(folio) } else { run.munlock(folio) }
+            match &mut same {
+                Some((folio, entries)) if folio.contains(leaf.pfn()) => *entries += 1,
+                _ => {
+                    let before = same.replace((frames.folio(leaf.pfn()), 1));
+                    before.into_iter().for_each(|(folio, entries)| relock(folio, entries));
+                }
+            }
         }
+        same.into_iter().for_each(|(folio, entries)| relock(folio, entries));
     }
 }
 
 impl<P: Platform, R: TableRight> EntryRun<'_, '_, P, R> {
-    /// Counts an entry that maps a folio, if it is locked memory.
+    /// Counts entries that map a folio, if they are locked memory.
     ///
     /// While the count is not zero, the folio is on the unevictable list.
     #[inline]
-    pub(super) fn mlock(&self, folio: Folio<'_>) {
-        if self.mlocked.0 && self.frames().mlock(folio) {
+    pub(super) fn mlock(&self, folio: Folio<'_>, entries: u32) {
+        if self.mlocked.0 && self.frames().mlock(folio, entries) {
             self.frames().count(Counter::UnevictableCulled, u64::from(folio.pages()));
         }
     }
 
-    /// Reverses [`Self::mlock`] for an entry that is cleared or no longer locked memory.
+    /// Reverses [`Self::mlock`] for entries that are cleared or no longer locked memory.
     #[inline]
-    pub(super) fn munlock(&self, folio: Folio<'_>) {
-        if self.mlocked.0 && self.frames().munlock(folio) {
+    pub(super) fn munlock(&self, folio: Folio<'_>, entries: u32) {
+        if self.mlocked.0 && self.frames().munlock(folio, entries) {
             self.frames().count(Counter::UnevictableRescued, u64::from(folio.pages()));
         }
     }

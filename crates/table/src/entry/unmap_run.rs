@@ -3,9 +3,11 @@
 //! One pass over the entries of a table. The page of a private mapping, which most entries map, has
 //! one reference and one mapping: one exchange gives up both, and its entry is cleared by a plain
 //! store, since the bits that a walker might set meanwhile say nothing that outlives the page. A
-//! page of a file that a walker cannot mark as dirty is cleared by a plain store, too.
+//! page of a file that a walker cannot mark as dirty is cleared by a plain store, too. Entries of a
+//! large folio that follow each other are counted together.
 
 use super::last_leaf::LastLeaf;
+use super::piece_run::PieceRun;
 use super::{EntryRun, Mlocked};
 use crate::leaf_view::LeafView;
 use crate::locked_table::LockedTable;
@@ -14,7 +16,7 @@ use pagewright_plant::plant;
 use pagewright_sync::Platform;
 use pagewright_tlb::frames::{Folio, FolioFlags, FolioRef, RssKind};
 use pagewright_tlb::{Gather, GatherRun};
-use pagewright_types::{PageRange, VirtAddr};
+use pagewright_types::{Level, PageRange, VirtAddr};
 
 /// Decisions of an unmap that the entry layer cannot make.
 pub trait UnmapHooks {
@@ -53,8 +55,7 @@ impl<'h, P: Platform> LockedTable<'h, P> {
             return;
         }
         let level = self.level();
-        let mut run = self.run(mlocked);
-        let mut debts = gather.run(level);
+        let mut clearing = Clearing { run: self.run(mlocked), debts: gather.run(level), pieces: None };
         let mut last = LastLeaf::default();
         for occupied in self.occupied(self.indices(part)) {
             for index in occupied {
@@ -69,35 +70,39 @@ impl<'h, P: Platform> LockedTable<'h, P> {
                 if let Some(&(rights, flags)) = rights {
                     let leaf = Leaf { pfn: P::Isa::frame(pte), rights, flags };
                     if hooks.takes(self.address(index), LeafView::new(leaf, level, false)) {
-                        run.clear(index, (pte, leaf), hooks, &mut debts);
+                        clearing.clear(index, (pte, leaf), hooks);
                     }
                 } else if let Entry::Soft(soft) = P::Isa::decode(level, pte)
                     && hooks.takes_soft(soft)
                 {
-                    run.unmap_soft(self.address(index));
+                    clearing.run.unmap_soft(self.address(index));
                     hooks.unmapped_soft(soft);
                 }
             }
         }
+        clearing.finish_pieces(hooks);
     }
 }
 
-impl<'h, P: Platform> EntryRun<'_, 'h, P> {
-    /// Clears a leaf; its reference and its flush go to `debts`.
+/// An unmap of entries of one table.
+struct Clearing<'t, 'h, 'g, 'c, P: Platform> {
+    run: EntryRun<'t, 'h, P>,
+    /// What the cleared entries owe and have detached.
+    debts: GatherRun<'g, 'c, P>,
+    /// Cleared entries of a large folio that are not uncounted yet.
+    pieces: Option<PieceRun>,
+}
+
+impl<P: Platform> Clearing<'_, '_, '_, '_, P> {
+    /// Clears a leaf.
     #[inline]
     #[allow(unsafe_code)]
-    fn clear(
-        &mut self,
-        index: usize,
-        (pte, leaf): (Pte, Leaf),
-        hooks: &mut impl UnmapHooks,
-        debts: &mut GatherRun<'_, '_, P>,
-    ) {
-        let (table, frames) = (self.table, self.frames());
+    fn clear(&mut self, index: usize, (pte, leaf): (Pte, Leaf), hooks: &mut impl UnmapHooks) {
+        let (table, frames) = (self.run.table, self.run.frames());
         let va = table.address(index);
-        plant!(FlushBeforeClear => self.table.tables.tlb.flush(
-            self.table.context(),
-            pagewright_tlb::FlushInfo { range: Some(PageRange::page(va)), level: self.table.level(), freed_tables: false },
+        plant!(FlushBeforeClear => table.tables.tlb.flush(
+            table.context(),
+            pagewright_tlb::FlushInfo { range: Some(PageRange::page(va)), level: table.level(), freed_tables: false },
         ));
         let special = leaf.flags.contains(LeafFlags::SPECIAL);
         let mapped = if special { None } else { Some(frames.folio(leaf.pfn)) };
@@ -110,23 +115,26 @@ impl<'h, P: Platform> EntryRun<'_, 'h, P> {
             table.store(index, Pte::EMPTY);
             leaf
         };
-        self.change.live -= 1;
+        self.run.change.live -= 1;
         if plant!(FlushBeforeClear; false, table.owes_when_cleared(pte, leaf)) {
-            debts.owe(va);
+            self.debts.owe(va);
         }
         table.free_deposit();
         let Some((folio, kind)) = mapped.zip(kind) else { return };
+        if folio.is_large() && table.level() == Level::PTE {
+            return self.take_piece(folio, leaf, hooks);
+        }
         // SAFETY: INV-TABLE-OWNS – the leaf was cleared under the table's lock and is not restored,
         // so its reference has left the entry.
         let reference = unsafe { folio.ref_from_raw() };
-        plant!(MapcountLost => return self.clear_counted(leaf, reference, hooks, debts));
-        if self.mlocked.0 || folio.is_large() {
-            return self.clear_counted(leaf, reference, hooks, debts);
+        plant!(MapcountLost => return self.give_up_counted(leaf, reference, hooks));
+        if self.run.mlocked.0 || folio.is_large() {
+            return self.give_up_counted(leaf, reference, hooks);
         }
-        self.use_counts(folio);
+        self.run.use_counts(folio);
         let reference = if kind == RssKind::Anon {
-            match debts.detach_last_entry(reference) {
-                Ok(()) => return self.change.add(kind, -1, 1),
+            match self.debts.detach_last_entry(reference) {
+                Ok(()) => return self.run.change.add(kind, -1, 1),
                 Err(reference) => reference,
             }
         } else {
@@ -136,25 +144,42 @@ impl<'h, P: Platform> EntryRun<'_, 'h, P> {
             }
             reference
         };
-        self.change.add(kind, -1, u32::from(folio.unmap_small()));
+        self.run.change.add(kind, -1, u32::from(folio.unmap_small()));
         hooks.unmapped(folio);
-        debts.detach_shared(reference);
+        self.debts.detach_shared(reference);
     }
 
     /// Uncounts a leaf that was cleared, and gives up its reference.
-    fn clear_counted(
-        &mut self,
-        leaf: Leaf,
-        reference: FolioRef,
-        hooks: &mut impl UnmapHooks,
-        debts: &mut GatherRun<'_, '_, P>,
-    ) {
-        let folio = self.frames().folio_of(&reference);
-        self.count_unmapped(folio, leaf.pfn);
+    fn give_up_counted(&mut self, leaf: Leaf, reference: FolioRef, hooks: &mut impl UnmapHooks) {
+        let folio = self.run.frames().folio_of(&reference);
+        self.run.count_unmapped(folio, leaf.pfn);
         if leaf.flags.contains(LeafFlags::DIRTY) && !folio.is_anon() {
             folio.set_flags(FolioFlags::DIRTY);
         }
         hooks.unmapped(folio);
-        debts.detach(reference);
+        self.debts.detach(reference.into());
+    }
+
+    /// Adds a cleared entry of a large folio to the run before it, or begins a run.
+    fn take_piece(&mut self, folio: Folio<'_>, leaf: Leaf, hooks: &mut impl UnmapHooks) {
+        let piece = PieceRun::of(folio, leaf);
+        if !self.pieces.as_mut().is_some_and(|run| run.join(&piece)) {
+            self.finish_pieces(hooks);
+            self.pieces = Some(piece);
+        }
+        if leaf.flags.contains(LeafFlags::DIRTY) && !folio.is_anon() {
+            folio.set_flags(FolioFlags::DIRTY);
+        }
+    }
+
+    /// Uncounts the cleared entries of a large folio, and gives up their references.
+    #[allow(unsafe_code)]
+    fn finish_pieces(&mut self, hooks: &mut impl UnmapHooks) {
+        let Some(pieces) = self.pieces.take() else { return };
+        let folio = self.run.frames().folio(pieces.head);
+        self.run.count_pieces_unmapped(folio, &pieces);
+        hooks.unmapped(folio);
+        // SAFETY: INV-TABLE-OWNS – as in `clear`, of each entry of the run.
+        self.debts.detach(unsafe { folio.refs_from_raw(pieces.pages.len() as u32) });
     }
 }

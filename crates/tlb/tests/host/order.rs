@@ -183,7 +183,7 @@ struct Many(Vec<FolioRef>);
 
 impl IntoDetachedPieces for Many {
     fn for_each_piece(self, sink: &mut dyn FnMut(DetachedPiece)) {
-        self.0.into_iter().for_each(|folio| sink(DetachedPiece::Folio(folio)));
+        self.0.into_iter().for_each(|folio| sink(DetachedPiece::Folio(folio.into())));
     }
 }
 

@@ -200,6 +200,7 @@ fn fingerprints(mm: &Mm<TableMachine<X86_64>>) -> Vec<u64> {
         SnapshotRecord::Listed(listed) => add(listed.pfn, &[4, listed.list as u64]),
         SnapshotRecord::Table(table) => add(table.pfn, &[5, u64::from(table.level.raw()), table.shares]),
         SnapshotRecord::Deposit(deposit) => add(deposit.pfn, &[6, u64::from(deposit.holder.raw())]),
+        SnapshotRecord::Deferred(deferred) => add(deferred.pfn, &[7]),
         SnapshotRecord::Held(_)
         | SnapshotRecord::SwapSlot(_)
         | SnapshotRecord::SwapRef(_)
