@@ -145,6 +145,7 @@ fn expected(plant: PlantedBug) -> (Vec<Search>, &'static [Rule]) {
         | Bug::DeferredDropped
         | Bug::DepositKept
         | Bug::SplitIgnoresRef
+        | Bug::FreeCutsFolio
         | Bug::SplitLosesWhole
         | Bug::CutHugeLeafTaken
         | Bug::DepositLeftBehind

@@ -53,6 +53,7 @@ pagewright_types::named_table! {
         DeferredKept = "deferred-kept", "A folio that waits to be split is freed or split, and stays on the queue.";
         DeferredNever = "deferred-never", "A large folio of which some pages are unmapped is not queued to be split.";
         DeferredDropped = "deferred-dropped", "A folio whose deferred split fails is not queued again.";
+        FreeCutsFolio = "free-cuts-folio", "MADV_FREE of a part of a large folio lets reclaim discard the rest of it, too.";
         DepositKept = "deposit-kept", "The deposit of a huge leaf that is cleared stays with the table.";
         DepositLeftBehind = "deposit-left-behind", "mremap moves a huge leaf to another table without its deposit.";
         HugeUnmarked = "huge-unmarked", "A huge leaf is stored in a table whose path is not marked, and fork shares the table.";

@@ -7,7 +7,7 @@ use super::SWAP_CLUSTER_MAX;
 use super::pageout::PageOutFlush;
 use crate::mm::Mm;
 use crate::space::{Space, Vma};
-use crate::thp::{are_all_beside, end_of_pieces};
+use crate::thp::{WholeFolios, are_all_beside, end_of_pieces};
 use arrayvec::ArrayVec;
 use pagewright_arch::LeafFlags;
 use pagewright_plant::plant;
@@ -48,16 +48,28 @@ impl<P: Platform> Mm<P> {
     ///
     /// Pages that other spaces map, also by tables that they share, stay as they are
     /// (INV-ADVICE-ALONE).
+    ///
+    /// A large folio that `part` cuts is split first; if it stays whole, it stays as it is.
     pub(crate) fn deactivate_range(&self, space: &Space<P>, part: PageRange) {
+        if self.deactivate_whole(space, part) && self.split_cut_folios(space, part) {
+            self.deactivate_whole(space, part);
+        }
+    }
+
+    /// The same, but leaves out large folios that `part` cuts; returns whether there were any.
+    fn deactivate_whole(&self, space: &Space<P>, part: PageRange) -> bool {
         let map = space.map().read();
         let mut gather = Gather::concurrent(&self.tlb, space.table().context());
+        let mut missed_large = false;
         for (_, vma, part) in map.parts(part) {
+            let mut whole = WholeFolios::within(part);
             let tables = map.tables(&self.tlb);
             tables.take_back_part(part);
             for (table, under) in tables.own_part(part) {
                 for va in table.entries(under) {
-                    let folio = table.leaf(va).and_then(|leaf| self.vm_normal_folio(leaf));
-                    if let Some(folio) = folio.filter(|folio| plant!(ColdIgnoresSharers; true, folio.mapcount() == 1)) {
+                    let Some(leaf) = table.leaf(va) else { continue };
+                    let Some(folio) = self.vm_normal_folio(leaf) else { continue };
+                    if plant!(ColdIgnoresSharers; true, whole.contains(&table, va, leaf, folio)) {
                         let clear = |leaf: LeafView| leaf.without(LeafFlags::ACCESSED);
                         if let Some(debt) = table.run(vma.mlocked()).protect(va, clear) {
                             gather.absorb(debt);
@@ -66,8 +78,46 @@ impl<P: Platform> Mm<P> {
                     }
                 }
             }
+            missed_large |= whole.missed_large();
         }
         gather.settle();
+        missed_large
+    }
+
+    /// Splits the large folios of `part` that only this space maps, and not with all pages there.
+    ///
+    /// Returns whether any was split. The caller holds no lock.
+    pub(crate) fn split_cut_folios(&self, space: &Space<P>, part: PageRange) -> bool {
+        let (mut at, mut split) = (part.start(), false);
+        while let Some((isolated, end)) = self.next_cut_folio(space, part, at) {
+            split |= self.split_or_putback(isolated);
+            at = end.min(part.end());
+        }
+        split
+    }
+
+    /// The first of them from `from` on, off its list, and where its pages end.
+    fn next_cut_folio(&self, space: &Space<P>, part: PageRange, from: VirtAddr) -> Option<(IsolatedFolio, VirtAddr)> {
+        let map = space.map().read();
+        for (start, vma, rest) in map.parts(PageRange::new(from, part.end())) {
+            let of_vma = PageRange::new(part.start().max(vma.range(start).start()), rest.end());
+            let mut whole = WholeFolios::within(of_vma);
+            for (table, under) in map.tables(&self.tlb).own_part(rest) {
+                for va in table.entries(under) {
+                    let Some(leaf) = table.leaf(va).filter(|leaf| !leaf.is_special()) else { continue };
+                    let folio = self.frames().folio(leaf.pfn());
+                    if folio.is_large()
+                        && folio.is_anon()
+                        && !whole.contains(&table, va, leaf, folio)
+                        && is_alone(&table, va, leaf, folio)
+                        && let Some(isolated) = self.frames().isolate(folio)
+                    {
+                        return Some((isolated, end_of_pieces(va, leaf.page_at(va), folio)));
+                    }
+                }
+            }
+        }
+        None
     }
 
     fn deactivate(&self, folio: Folio<'_>) {

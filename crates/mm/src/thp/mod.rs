@@ -24,7 +24,7 @@ mod split;
 mod split_range;
 mod zero_page;
 
-pub(crate) use pieces::{are_all_beside, end_of_pieces, pieces_beside};
+pub(crate) use pieces::{WholeFolios, are_all_beside, end_of_pieces, pieces_beside};
 pub use split_range::SplitCounts;
 
 use crate::mm::Mm;

@@ -38,6 +38,60 @@ pub(crate) fn are_all_beside<P: Platform, R: TableRight>(
     entries <= folio.pages() && pieces_beside(table, va, leaf, folio).count() as u32 == entries
 }
 
+/// Which folios a space alone maps, with all their pages in a range; the last answer is kept.
+///
+/// Advice about a range acts on such folios as they are. A large folio that the range cuts, or of
+/// which a page is not mapped, is split first (`madvise_folio_pte_batch`).
+pub(crate) struct WholeFolios {
+    within: PageRange,
+    last: Option<(Pfn, bool)>,
+    /// Whether there was a large folio that is not one of them.
+    missed_large: bool,
+}
+
+impl WholeFolios {
+    pub(crate) fn within(within: PageRange) -> Self {
+        Self { within, last: None, missed_large: false }
+    }
+
+    /// Whether the folio of which `leaf` maps all or a page is one of them.
+    pub(crate) fn contains<P: Platform, R: TableRight>(
+        &mut self,
+        table: &LockedTable<'_, P, R>,
+        va: VirtAddr,
+        leaf: LeafView,
+        folio: Folio<'_>,
+    ) -> bool {
+        if let Some((last, answer)) = self.last
+            && last == folio.pfn()
+        {
+            return answer;
+        }
+        let answer = is_whole_within(self.within, table, va, leaf, folio);
+        self.last = Some((folio.pfn(), answer));
+        self.missed_large |= !answer && folio.is_large();
+        answer
+    }
+
+    pub(crate) fn missed_large(&self) -> bool {
+        self.missed_large
+    }
+}
+
+fn is_whole_within<P: Platform, R: TableRight>(
+    within: PageRange,
+    table: &LockedTable<'_, P, R>,
+    va: VirtAddr,
+    leaf: LeafView,
+    folio: Folio<'_>,
+) -> bool {
+    let entries = if leaf.level() > Level::PTE { 1 } else { folio.pages() };
+    let Some(start) = va.page_index().checked_sub(u64::from(folio.page_of(leaf.page_at(va)))) else { return false };
+    let is_in = within.start().page_index() <= start && end_of_pieces(va, leaf.page_at(va), folio) <= within.end();
+    let is_alone = || folio.mapcount() == entries && (entries == 1 || are_all_beside(entries, table, va, leaf, folio));
+    is_in && is_alone()
+}
+
 /// Where the pages of a folio end of which `pfn` is mapped at `va`, if they follow each other.
 pub(crate) fn end_of_pieces(va: VirtAddr, pfn: Pfn, folio: Folio<'_>) -> VirtAddr {
     va.add(u64::from(folio.pages() - folio.page_of(pfn)) * PAGE_SIZE)

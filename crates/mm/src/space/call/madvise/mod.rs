@@ -69,8 +69,9 @@ impl<P: Platform> Mm<P> {
             | Advice::WipeOnFork
             | Advice::KeepOnFork => self.advise_mappings(space, range, advice),
             Advice::Cold | Advice::PageOut => self.advise_reclaim(space, range, advice),
-            Advice::DontNeed | Advice::DontNeedLocked | Advice::Free | Advice::GuardInstall | Advice::GuardRemove => {
-                self.advise_pages(space, range, advice)
+            Advice::Free => self.advise_free(space, range),
+            Advice::DontNeed | Advice::DontNeedLocked | Advice::GuardInstall | Advice::GuardRemove => {
+                self.advise_pages(space, range, advice, &mut false)
             }
             Advice::WillNeed | Advice::Remove => self.advise_file(space, range, advice),
             Advice::PopulateRead => self.madvise_populate(space, range, Access::Read),

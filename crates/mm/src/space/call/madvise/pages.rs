@@ -5,16 +5,40 @@ use crate::error::MmError;
 use crate::mm::Mm;
 use crate::space::entries::zap::Zap;
 use crate::space::{Space, Vma};
+use crate::thp::WholeFolios;
 use pagewright_arch::LeafFlags;
 use pagewright_plant::plant;
 use pagewright_sync::Platform;
 use pagewright_table::{EntryRun, EntryView, OwnTables};
 use pagewright_tlb::Gather;
 use pagewright_tlb::frames::{Folio, FolioFlags};
-use pagewright_types::{Counter, Level, PageRange, VirtAddr};
+use pagewright_types::{Counter, PageRange, VirtAddr};
 
 impl<P: Platform> Mm<P> {
-    pub(super) fn advise_pages(&self, space: &Space<P>, range: PageRange, advice: Advice) -> Result<(), MmError> {
+    /// Applies `Free`; a large folio that the range cuts is split first.
+    ///
+    /// It is split between two passes, because that needs the locks of all spaces that map it.
+    pub(super) fn advise_free(&self, space: &Space<P>, range: PageRange) -> Result<(), MmError> {
+        let mut missed_large = false;
+        let result = self.advise_pages(space, range, Advice::Free, &mut missed_large);
+        if !missed_large {
+            return result;
+        }
+        let (mut walk, mut split) = (Walk::over(range), false);
+        while let Ok(Some(part)) = walk.next_unlocked(space, Advice::Free, |_, _, part| part) {
+            split |= self.split_cut_folios(space, part);
+        }
+        if split { self.advise_pages(space, range, Advice::Free, &mut missed_large) } else { result }
+    }
+
+    /// Applies the advice; `missed_large` is set if `Free` left a large folio out.
+    pub(super) fn advise_pages(
+        &self,
+        space: &Space<P>,
+        range: PageRange,
+        advice: Advice,
+        missed_large: &mut bool,
+    ) -> Result<(), MmError> {
         // As in Linux, holding the lock for reading is enough: no mapping changes, and concurrent
         // faults lock the same tables.
         let map = space.map().read();
@@ -26,7 +50,13 @@ impl<P: Platform> Mm<P> {
         while let Some((vma, _, part)) = walk.next(&map) {
             result = check(vma, part.start(), advice)
                 .and_then(|()| self.own_tables(map.tables(&self.tlb), part))
-                .and_then(|own| self.advise_part(space, own, vma, part, advice, &mut gather));
+                .and_then(|own| match advice {
+                    Advice::Free => {
+                        *missed_large |= self.free_lazily(own, vma, part, &mut gather);
+                        Ok(())
+                    }
+                    _ => self.advise_part(space, own, vma, part, advice, &mut gather),
+                });
             if result.is_err() {
                 break;
             }
@@ -50,13 +80,13 @@ impl<P: Platform> Mm<P> {
             Advice::DontNeed | Advice::DontNeedLocked => {
                 self.zap(space, tables, (vma, Zap::Pages), part, gather);
             }
-            Advice::Free => self.free_lazily(tables, vma, part, gather),
             Advice::GuardInstall => return self.install_guards(space, tables, vma, part, gather),
             Advice::GuardRemove => self.remove_guards(tables, vma, part, gather),
             Advice::Normal
             | Advice::Random
             | Advice::Sequential
             | Advice::WillNeed
+            | Advice::Free
             | Advice::Remove
             | Advice::Cold
             | Advice::PageOut
@@ -69,29 +99,39 @@ impl<P: Platform> Mm<P> {
             | Advice::WipeOnFork
             | Advice::KeepOnFork
             | Advice::PopulateRead
-            | Advice::PopulateWrite => unreachable!("{advice:?} does not act on single pages"),
+            | Advice::PopulateWrite => unreachable!("{advice:?} has a walk of its own"),
         }
         Ok(())
     }
 
     /// Makes pages of a private anonymous mapping clean, so that reclaim may discard them.
     ///
-    /// A later store makes the entry dirty again, and reclaim then keeps the page.
+    /// A later store makes the entry dirty again, and reclaim then keeps the page. A large folio
+    /// that other spaces map, or with pages that are not in `part`, stays as it is. Returns whether
+    /// there was one.
     ///
     /// Linux: `madvise_free_pte_range`.
-    fn free_lazily(&self, tables: OwnTables<'_, P>, vma: &Vma<P>, part: PageRange, gather: &mut Gather<'_, P>) {
+    fn free_lazily(&self, tables: OwnTables<'_, P>, vma: &Vma<P>, part: PageRange, gather: &mut Gather<'_, P>) -> bool {
+        let mut whole = WholeFolios::within(part);
         for (table, under) in tables.locked(part, vma.mlocked()) {
             gather.meet(table.table());
             let mut run = table.run(vma.mlocked());
             for va in table.entries(under) {
-                self.free_one_lazily(&mut run, va, gather);
+                self.free_one_lazily(&mut run, va, &mut whole, gather);
             }
             drop(run);
             gather.publish(table.table());
         }
+        whole.missed_large()
     }
 
-    fn free_one_lazily(&self, run: &mut EntryRun<'_, '_, P>, va: VirtAddr, gather: &mut Gather<'_, P>) {
+    fn free_one_lazily(
+        &self,
+        run: &mut EntryRun<'_, '_, P>,
+        va: VirtAddr,
+        whole: &mut WholeFolios,
+        gather: &mut Gather<'_, P>,
+    ) {
         let leaf = match run.table().entry(va) {
             // A page in swap is discarded at once, because keeping it would save no work.
             EntryView::Soft(soft) => {
@@ -105,8 +145,8 @@ impl<P: Platform> Mm<P> {
             EntryView::Empty | EntryView::Table => return,
         };
         let Some(folio) = self.vm_normal_folio(leaf) else { return };
-        // The other pages of a large folio may be needed.
-        if folio.is_large() && leaf.level() == Level::PTE {
+        // INV-LAZYFREE-WHOLE: the other pages of the folio may be needed.
+        if folio.is_large() && plant!(FreeCutsFolio; false, !whole.contains(run.table(), va, leaf, folio)) {
             return;
         }
         if folio.flags().intersects(FolioFlags::DIRTY | FolioFlags::SWAPCACHE) && !self.make_clean(folio) {
@@ -114,7 +154,7 @@ impl<P: Platform> Mm<P> {
         }
         // A page that was copied for a pin has a clean entry. If fork has shared it since, the
         // entries of both spaces are clean, and neither shows that its space needs the contents.
-        if !leaf.has(LeafFlags::DIRTY) && plant!(FreeIgnoresSharers; false, folio.mapcount() > 1) {
+        if !leaf.has(LeafFlags::DIRTY) && plant!(FreeIgnoresSharers; false, !folio.is_large() && folio.mapcount() > 1) {
             return;
         }
         let touched = LeafFlags::ACCESSED | LeafFlags::DIRTY;
@@ -126,7 +166,7 @@ impl<P: Platform> Mm<P> {
             let clear = FolioFlags::SWAPBACKED | FolioFlags::ACTIVE | FolioFlags::REFERENCED;
             let before = self.frames().lru_move(folio, FolioFlags::empty(), clear);
             if before.contains(FolioFlags::SWAPBACKED) {
-                self.tlb.count(Counter::PgLazyFree, 1);
+                self.tlb.count(Counter::PgLazyFree, u64::from(folio.pages()));
             }
         }
     }
@@ -137,8 +177,8 @@ impl<P: Platform> Mm<P> {
     /// contended. The caller holds the lock of the table.
     fn make_clean(&self, folio: Folio<'_>) -> bool {
         let Some(lock) = folio.try_lock() else { return false };
-        // Another mapping may need the contents.
-        let alone = folio.mapcount() == 1;
+        // Another mapping may need the contents. The caller knows it of a large folio.
+        let alone = folio.is_large() || folio.mapcount() == 1;
         if alone {
             self.free_swap(folio);
         }
