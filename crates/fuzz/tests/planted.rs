@@ -146,6 +146,7 @@ fn expected(plant: PlantedBug) -> (Vec<Search>, &'static [Rule]) {
         | Bug::DepositKept
         | Bug::SplitIgnoresRef
         | Bug::FreeCutsFolio
+        | Bug::MovedLeafTakenForPage
         | Bug::SplitLosesWhole
         | Bug::CutHugeLeafTaken
         | Bug::DepositLeftBehind

@@ -5,6 +5,7 @@
 //! this crate.
 
 use pagewright_arch::{Entry, Isa, Leaf, LeafFlags, Pte, SoftEntry};
+use pagewright_plant::plant;
 use pagewright_types::{Level, PAGE_SIZE, Pfn, Rights, VirtAddr};
 
 /// A leaf as the path to it allows it to be used.
@@ -145,11 +146,16 @@ impl EntryView {
     }
 
     /// The leaf, also if its page is being moved; for a view of what is mapped.
+    ///
+    /// `level` is that of the entry.
     #[inline]
-    pub fn page(self) -> Option<LeafView> {
+    pub fn page(self, level: Level) -> Option<LeafView> {
         match self {
             Self::Leaf(leaf) => Some(leaf),
-            Self::Soft(soft) => soft.migrating().map(|leaf| LeafView::new(leaf, Level::PTE, false)),
+            Self::Soft(soft) => soft.migrating().map(|leaf| {
+                let level = plant!(MovedLeafTakenForPage; Level::PTE, level);
+                LeafView::new(leaf, level, false)
+            }),
             Self::Empty | Self::Table => None,
         }
     }

@@ -51,7 +51,7 @@ impl<P: Platform> Mm<P> {
             for (table, under) in tables.read_locked(part) {
                 for va in table.entries(under) {
                     let entry = table.entry(va);
-                    let Some(leaf) = entry.page().filter(|leaf| !leaf.is_special()) else { continue };
+                    let Some(leaf) = entry.page(table.level()).filter(|leaf| !leaf.is_special()) else { continue };
                     let pfn = leaf.page_at(va);
                     let folio = self.frames().folio(pfn);
                     let node = self.node_of(folio);

@@ -49,7 +49,7 @@ use pagewright_plant::plant;
 use pagewright_sync::Platform;
 use pagewright_table::{EntryView, MmapRead};
 use pagewright_tlb::frames::FolioOwner;
-use pagewright_types::{PageRange, Pfn, SwapEntry, VirtAddr};
+use pagewright_types::{Level, PageRange, Pfn, SwapEntry, VirtAddr};
 
 /// Pages that are counted together.
 const BATCH: usize = 64;
@@ -64,9 +64,9 @@ pub(super) enum MappedPage {
 }
 
 impl MappedPage {
-    /// Returns what `entry` says about the page at `va`; `None` if no page counts.
-    pub(super) fn of(entry: EntryView, va: VirtAddr) -> Option<Self> {
-        match (entry.page(), entry) {
+    /// Returns what an entry of a level says about the page at `va`; `None` if no page counts.
+    pub(super) fn of((entry, level): (EntryView, Level), va: VirtAddr) -> Option<Self> {
+        match (entry.page(level), entry) {
             (Some(leaf), _) => (!leaf.is_special()).then(|| Self::InMemory(leaf.page_at(va))),
             (None, EntryView::Soft(soft)) => SwapPte::decode(soft).map(|page| Self::InSwap(page.entry)),
             (None, EntryView::Empty | EntryView::Table | EntryView::Leaf(_)) => None,
@@ -203,7 +203,7 @@ impl<P: Platform> Mm<P> {
                 }
                 for page in uncounted.0.iter_mut().filter(|page| run.contains(page)) {
                     if let Some(va) = address_of(page.index, index, range).filter(|va| part.contains(*va))
-                        && MappedPage::of(table.entry(va), va) == Some(page.mapped)
+                        && MappedPage::of((table.entry(va), table.level()), va) == Some(page.mapped)
                     {
                         page.excess += PATH - PATH / sharers;
                     }

@@ -203,11 +203,11 @@ impl<P: Platform> Mm<P> {
             for (table, part) in map.tables(&self.tlb).read_locked(part) {
                 for va in part.iter() {
                     let entry = table.entry(va);
-                    let Some(mapped) = MappedPage::of(entry, va) else { continue };
+                    let Some(mapped) = MappedPage::of((entry, table.level()), va) else { continue };
                     if uncounted.is_full() {
                         return va;
                     }
-                    let resident = match (mapped, entry.page()) {
+                    let resident = match (mapped, entry.page(table.level())) {
                         (MappedPage::InMemory(pfn), Some(leaf)) => Some(self.add_resident(pfn, leaf, stats)),
                         (MappedPage::InMemory(_) | MappedPage::InSwap(_), _) => {
                             stats.swap += PAGE_SIZE;

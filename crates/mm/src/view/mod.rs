@@ -8,6 +8,7 @@
 //! | `smaps` | that line and the memory of the mapping; `smaps_rollup` has the sums | `show_smap`, `show_smaps_rollup` |
 //! | `status` | the `Vm…` and `Rss…` lines of `/proc/PID/status` | `task_mem` |
 //! | `pagemap` | a word for each page, in binary form | `pte_to_pagemap_entry` |
+//! | `kpagecount`, `kpageflags` | a word for each frame of the machine | `stable_page_flags` |
 //! | `meminfo` | the memory of the machine | `meminfo_proc_show` |
 //! | `meminfo`, `vmstat`, `numastat` of a node | the same for a node | `node_read_meminfo` and others |
 //! | `page_tables` | what the page tables of each space take | none |
@@ -25,10 +26,11 @@
 //! space is held for reading and no table is locked. The writer must not call the memory manager.
 //!
 //! Not guaranteed: every line of Linux. A field that counts pages of a kind that does not exist
-//! here (KSM, huge pages) is 0; a field about hardware or a policy (`ProtectionKey`,
+//! here (KSM, huge pages of files) is 0; a field about hardware or a policy (`ProtectionKey`,
 //! `HugetlbPages`) is absent. Figures of several pages are not of one moment, because faults
 //! continue and `smaps` releases the lock between mappings and to count a page's mappings.
 
+mod kpage;
 mod mappings;
 mod maps;
 mod mem_size_stats;
@@ -42,6 +44,7 @@ mod status;
 mod swaps;
 mod vmstat;
 
+pub use kpage::KpageFlags;
 pub use mem_size_stats::{MemSizeStats, Pss};
 pub use page_tables::TableBytes;
 pub use pagemap::{PagemapEntry, PagemapFlags};

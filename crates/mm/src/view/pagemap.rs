@@ -102,7 +102,7 @@ impl<P: Platform> Mm<P> {
     fn page_word(&self, tables: Tables<'_, P>, va: VirtAddr, all: PagemapFlags) -> PagemapEntry {
         let Some(locked) = tables.read_lock(va) else { return PagemapEntry::new(None, all) };
         let entry = locked.entry(va);
-        let leaf = match (entry.page(), entry) {
+        let leaf = match (entry.page(locked.level()), entry) {
             (Some(leaf), _) => leaf,
             (None, EntryView::Soft(soft)) => return soft_word(soft, all),
             (None, EntryView::Empty | EntryView::Table | EntryView::Leaf(_)) => return PagemapEntry::new(None, all),

@@ -1,6 +1,7 @@
 //! What the rest of the memory manager does with a large folio, mapped whole and in pieces.
 
 mod advice;
+mod views;
 
 use super::{BASE, PAGES, end};
 use pagewright_arch::Isa;
