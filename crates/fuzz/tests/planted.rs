@@ -146,6 +146,9 @@ fn expected(plant: PlantedBug) -> (Vec<Search>, &'static [Rule]) {
         | Bug::DepositKept
         | Bug::SplitIgnoresRef
         | Bug::FreeCutsFolio
+        | Bug::AgedByPiece
+        | Bug::HintOnLarge
+        | Bug::FollowIgnoresSplit
         | Bug::MovedLeafTakenForPage
         | Bug::SplitLosesWhole
         | Bug::CutHugeLeafTaken

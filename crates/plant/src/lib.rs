@@ -54,7 +54,10 @@ pagewright_types::named_table! {
         DeferredNever = "deferred-never", "A large folio of which some pages are unmapped is not queued to be split.";
         DeferredDropped = "deferred-dropped", "A folio whose deferred split fails is not queued again.";
         FreeCutsFolio = "free-cuts-folio", "MADV_FREE of a part of a large folio lets reclaim discard the rest of it, too.";
+        AgedByPiece = "aged-by-piece", "Each accessed entry of a large folio counts as a use of it, so one pass over it activates it.";
+        HintOnLarge = "hint-on-large", "A scan takes the rights from the entries of large folios, which no hint fault moves.";
         MovedLeafTakenForPage = "moved-leaf-taken-for-page", "Views take each page of a folio that is being split for its first one.";
+        FollowIgnoresSplit = "follow-ignores-split", "A request with SPLIT_PMD takes a page without splitting its huge leaf.";
         DepositKept = "deposit-kept", "The deposit of a huge leaf that is cleared stays with the table.";
         DepositLeftBehind = "deposit-left-behind", "mremap moves a huge leaf to another table without its deposit.";
         HugeUnmarked = "huge-unmarked", "A huge leaf is stored in a table whose path is not marked, and fork shares the table.";

@@ -62,6 +62,7 @@ crate::named_table! {
         PwRmapNodes = "pw_rmap_nodes", "Nodes of the tree of forks that walks of the reverse map looked at.";
         NumaPteUpdates = "numa_pte_updates", "Entries that a scan made inaccessible, so that the next access of the page is a hint fault.";
         NumaHugePteUpdates = "numa_huge_pte_updates", "Entries of huge pages that a scan made inaccessible: always 0, because scans leave them out.";
+        PwNumaLargeSkipped = "pw_numa_large_skipped", "Entries of large folios that a scan left as they were.";
         NumaHintFaults = "numa_hint_faults", "Hint faults.";
         NumaHintFaultsLocal = "numa_hint_faults_local", "Hint faults on a page of the node of the CPU.";
         NumaPagesMigrated = "numa_pages_migrated", "Pages that hint faults moved to the node of the CPU.";

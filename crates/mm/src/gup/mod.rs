@@ -57,6 +57,8 @@ bitflags::bitflags! {
         const NOFAULT = 1 << 5;
         /// The pages may be held indefinitely; only for pins.
         const LONGTERM = 1 << 8;
+        /// A huge leaf is split first; not for the fast calls (`FOLL_SPLIT_PMD`).
+        const SPLIT_PMD = 1 << 9;
         /// The range is part of a large one, as when a VM's memory is pinned for a device.
         ///
         /// Missing pages are cleared in batches, with uncached stores if they are faster. Linux has
@@ -98,7 +100,8 @@ impl GupRequest {
     /// Fails unless all flags are known and allowed together (`is_valid_gup_args`).
     fn check(self) -> Result<(), MmError> {
         let unknown = self.flags.bits() & !GupFlags::all().bits() != 0;
-        if unknown || self.flags.contains(GupFlags::LONGTERM) && !self.pin {
+        let splits_fast = self.fast && self.flags.contains(GupFlags::SPLIT_PMD);
+        if unknown || splits_fast || self.flags.contains(GupFlags::LONGTERM) && !self.pin {
             return Err(MmError::BadFlags { flags: self.flags.bits() });
         }
         Ok(())

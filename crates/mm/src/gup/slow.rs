@@ -82,6 +82,9 @@ impl<P: Platform> Mm<P> {
         va: VirtAddr,
         request: GupRequest,
     ) -> Result<UserPage, FollowError> {
+        if plant!(FollowIgnoresSplit; false, request.flags.contains(GupFlags::SPLIT_PMD)) {
+            tables.split_leaf(va, vma.mlocked());
+        }
         let locked = tables.lock(va).ok_or(FollowError::NoAccess)?;
         let leaf = locked.leaf(va).ok_or(FollowError::NoAccess)?;
         let pfn = leaf.page_at(va);

@@ -14,7 +14,7 @@ use pagewright_sync::atomic::Ordering;
 use pagewright_table::{EditForAll, LeafView, LockedTable};
 use pagewright_tlb::Batch;
 use pagewright_tlb::frames::{Folio, FolioFlags};
-use pagewright_types::{Counter, Level, NodeId, PAGE_SIZE, PageRange, Rights, VirtAddr};
+use pagewright_types::{Counter, NodeId, PAGE_SIZE, PageRange, Rights, VirtAddr};
 
 /// How many more addresses than pages a part may cover: ranges without pages cost little.
 const ADDRESSES_PER_PAGE: u64 = 8;
@@ -110,14 +110,15 @@ impl<P: Platform> Mm<P> {
         rules: &ScanRules,
         batch: &mut Batch<'_, P>,
     ) -> u64 {
-        if table.level() > Level::PTE {
-            return 0;
-        }
-        let mut made = 0;
+        let (mut made, mut large) = (0, 0);
         let mut run = table.run(vma.mlocked());
         for va in table.entries(part) {
             let Some(leaf) = table.leaf(va).filter(|leaf| !leaf.rights().is_empty()) else { continue };
             let Some(folio) = self.vm_normal_folio(leaf) else { continue };
+            if plant!(HintOnLarge; false, folio.is_large()) {
+                large += 1;
+                continue;
+            }
             // `folio_maybe_mapped_shared`
             let by_others = vma.is_cow() && (table.is_shared() || self.mappings_of(leaf.pfn()) > 1);
             if by_others || !self.is_hinted(vma, folio, rules) {
@@ -133,12 +134,15 @@ impl<P: Platform> Mm<P> {
                 made += 1;
             }
         }
+        if large > 0 {
+            self.tlb.count(Counter::PwNumaLargeSkipped, large);
+        }
         made
     }
 
     /// Whether a fault on a page can tell something (`change_pte_range` with `MM_CP_PROT_NUMA`).
     fn is_hinted(&self, vma: &Vma<P>, folio: Folio<'_>, rules: &ScanRules) -> bool {
-        if folio.is_large() || vma.is_cow() && folio.seems_pinned() {
+        if vma.is_cow() && folio.seems_pinned() {
             return false;
         }
         if folio.flags() & (FolioFlags::SWAPBACKED | FolioFlags::DIRTY) == FolioFlags::DIRTY {

@@ -23,6 +23,7 @@ use crate::space::VmFlags;
 use arrayvec::ArrayVec;
 use core::ops::{AddAssign, ControlFlow};
 use pagewright_arch::LeafFlags;
+use pagewright_plant::plant;
 use pagewright_sync::Platform;
 use pagewright_table::LeafView;
 use pagewright_tlb::frames::{Folio, FolioFlags, IsolatedFolio};
@@ -84,7 +85,7 @@ impl<P: Platform> Mm<P> {
             }
             let mut used = self.leaf_referenced(&mapped);
             let mapping = (mapped.space.id(), mapped.range.start());
-            if used.accessed > 0 && counted.replace(mapping) == Some(mapping) {
+            if used.accessed > 0 && plant!(AgedByPiece; false, counted.replace(mapping) == Some(mapping)) {
                 used.accessed = 0;
             }
             found += used;

@@ -31,8 +31,9 @@ type Changes = Vec<(Counter, u64)>;
 /// Whether a counter belongs to the frame allocator, to clearing or to the TLB engine.
 fn of_lower_layers(counter: Counter) -> bool {
     let name = counter.name();
-    // Those of nodes are in `numa/`, `migrate/tiers.rs` and a test of `reclaim/scan.rs`.
-    let of_nodes = ["numa_", "pgdemote_", "pgpromote_"];
+    // Those of nodes are in `numa/`, `migrate/tiers.rs` and a test of `reclaim/scan.rs`. That of
+    // large folios which a scan leaves out is in `thp/consumers/calls.rs`.
+    let of_nodes = ["numa_", "pw_numa_", "pgdemote_", "pgpromote_"];
     let groups = ["pgalloc", "pgfree", "nr_tlb_", "pw_tlb_", "pw_linger_", "pw_clear_", "allocstall"];
     groups.iter().chain(&of_nodes).any(|group| name.starts_with(group))
 }

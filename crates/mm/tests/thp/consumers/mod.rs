@@ -1,6 +1,8 @@
 //! What the rest of the memory manager does with a large folio, mapped whole and in pieces.
 
 mod advice;
+mod calls;
+mod gup;
 mod views;
 
 use super::{BASE, PAGES, end};
