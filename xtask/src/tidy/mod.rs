@@ -1,8 +1,8 @@
 //! `cargo xtask tidy`: checks the rules of this repository that a compiler does not check.
 //!
 //! One rule per module: [`length`], [`opening`], [`leftovers`], [`entry_stores`], [`invariants`],
-//! [`counters`], [`linux_calls`], [`names`], [`packages`], [`prose`], [`scheduling_points`],
-//! [`test_files`].
+//! [`counters`], [`huge_pages`], [`linux_calls`], [`names`], [`packages`], [`prose`],
+//! [`scheduling_points`], [`test_files`].
 //! [`exceptions`] lists the exceptions and their reasons.
 //!
 //! Not guaranteed: that a comment is true, or a name good.
@@ -10,6 +10,7 @@
 mod counters;
 mod entry_stores;
 mod exceptions;
+mod huge_pages;
 mod invariants;
 mod leftovers;
 mod length;
@@ -152,6 +153,13 @@ pub(crate) enum Breach {
         /// The test file.
         test: String,
     },
+    /// A row of a page of consumers that names no test.
+    NoTestNamed,
+    /// A test that a page names and no file has.
+    NoSuchTest {
+        /// Its file and name.
+        test: String,
+    },
     /// A file that has not the scheduling points which its page lists.
     PointsDiffer {
         /// Its scheduling points.
@@ -187,6 +195,8 @@ impl fmt::Display for Breach {
             Self::NotInCode { id } => write!(f, "no code cites {id}"),
             Self::NotInTests { id } => write!(f, "no test cites {id}"),
             Self::NotTestedThere { id, test } => write!(f, "no test in {test} cites {id}"),
+            Self::NoTestNamed => f.write_str("the row names no test"),
+            Self::NoSuchTest { test } => write!(f, "there is no test {test}"),
             Self::PointsDiffer { points, listed } => {
                 write!(f, "{points} scheduling points; docs/scheduling-points.md lists {listed}")
             }
@@ -235,6 +245,7 @@ pub(crate) fn run(generated: Generated) -> Result<(), Error> {
     reading.extend(prose::check(&workspace, &files)?);
     findings.extend(exceptions::ratchet(reading, exceptions::PENDING));
     findings.extend(invariants::run(&workspace, &files)?);
+    findings.extend(huge_pages::run(&workspace, &files)?);
     findings.extend(scheduling_points::run(&workspace, &files)?);
     findings.extend(counters::run(&workspace, generated)?);
     findings.extend(linux_calls::run(&workspace, generated)?);

@@ -1,8 +1,11 @@
 //! What the rest of the memory manager does with a large folio, mapped whole and in pieces.
+//!
+//! `docs/huge-pages.md` has a row for each consumer, which names its test.
 
 mod advice;
 mod calls;
 mod gup;
+mod refused;
 mod views;
 
 use super::{BASE, PAGES, end};
