@@ -115,4 +115,4 @@ pub use settings::{MmSetting, MmSettingError, MmSettings, SettingValues};
 pub use space::{
     Advice, LockAllFlags, LockFlags, MapFlags, MapRequest, Protection, RemapFlags, RemapRequest, Space, Vma,
 };
-pub use thp::{SplitCounts, ThpDisabled};
+pub use thp::{SplitCounts, SplitRequest, ThpDisabled};

@@ -59,6 +59,8 @@ pub(crate) enum InodeKind {
     Attribute(ZramAttribute),
     /// A setting of the memory manager.
     Setting(MmSetting),
+    /// `/sys/kernel/debug/split_huge_pages`.
+    SplitHugePages,
     /// `/proc/PID/oom_score_adj`.
     OomScoreAdj(Arc<TaskId>),
     /// A name of the machine.
@@ -272,6 +274,7 @@ impl Inode {
             InodeKind::Attribute(_) => PAGE_SIZE,
             InodeKind::Text(_)
             | InodeKind::Setting(_)
+            | InodeKind::SplitHugePages
             | InodeKind::OomScoreAdj(_)
             | InodeKind::SystemName(_)
             | InodeKind::Memory(_)
@@ -292,6 +295,7 @@ impl Inode {
             InodeKind::Archive(_) => self.size().div_ceil(PAGE_SIZE) * (PAGE_SIZE / 512),
             InodeKind::Text(_)
             | InodeKind::Setting(_)
+            | InodeKind::SplitHugePages
             | InodeKind::OomScoreAdj(_)
             | InodeKind::SystemName(_)
             | InodeKind::Memory(_)
@@ -320,6 +324,7 @@ impl Inode {
             | InodeKind::Shmem(_)
             | InodeKind::Text(_)
             | InodeKind::Setting(_)
+            | InodeKind::SplitHugePages
             | InodeKind::OomScoreAdj(_)
             | InodeKind::SystemName(_)
             | InodeKind::Memory(_)
@@ -388,6 +393,7 @@ impl Inode {
             InodeKind::Zram => zram::read(from, wanted),
             InodeKind::Attribute(attribute) => piece(attribute.show()?.as_bytes(), from, wanted),
             InodeKind::Setting(setting) => piece(machine_files::show_setting(*setting).as_bytes(), from, wanted),
+            InodeKind::SplitHugePages => Err(Errno::EINVAL),
             InodeKind::OomScoreAdj(of) => piece(procfs::show_oom_score_adj(of)?.as_bytes(), from, wanted),
             InodeKind::SystemName(name) => piece(name.show().as_bytes(), from, wanted),
             InodeKind::Memory(memory) => memory.read(from, wanted),
@@ -406,10 +412,8 @@ impl Inode {
                 attribute.store(bytes)?;
                 Ok(bytes.len())
             }
-            InodeKind::Setting(setting) => {
-                machine_files::store_setting(*setting, bytes)?;
-                Ok(bytes.len())
-            }
+            InodeKind::Setting(setting) => machine_files::store_setting(*setting, bytes).map(|()| bytes.len()),
+            InodeKind::SplitHugePages => machine_files::split_huge_pages(bytes).map(|()| bytes.len()),
             InodeKind::OomScoreAdj(of) => {
                 procfs::store_oom_score_adj(of, bytes)?;
                 Ok(bytes.len())

@@ -22,10 +22,12 @@ mod deferred;
 mod pieces;
 mod split;
 mod split_range;
+mod split_request;
 mod zero_page;
 
 pub(crate) use pieces::{WholeFolios, are_all_beside, end_of_pieces, pieces_beside};
 pub use split_range::SplitCounts;
+pub use split_request::SplitRequest;
 
 use crate::mm::Mm;
 use crate::settings::MmSetting;

@@ -3,6 +3,7 @@
 use crate::mm::Mm;
 use crate::space::Space;
 use crate::thp::end_of_pieces;
+use pagewright_arch::Isa;
 use pagewright_sync::Platform;
 use pagewright_tlb::frames::IsolatedFolio;
 use pagewright_types::{PageRange, VirtAddr};
@@ -30,6 +31,20 @@ impl<P: Platform> Mm<P> {
             }
             counts
         })
+    }
+
+    /// Splits the large folios of all spaces' anonymous memory, and counts them.
+    ///
+    /// As [`split_huge_pages`](Self::split_huge_pages); one that stays whole is counted for each
+    /// space that maps it. Linux: `split_huge_pages_all`.
+    pub fn split_all_huge_pages(&self) -> SplitCounts {
+        let mut all = SplitCounts::default();
+        self.for_each_space(|space| {
+            let counts = self.split_huge_pages(space, P::Isa::USER);
+            all.found += counts.found;
+            all.split += counts.split;
+        });
+        all
     }
 
     /// The first large folio of a range, off its list, and where its pages end.

@@ -386,6 +386,7 @@ fn takes_all_or_none(node: &Inode) -> bool {
         node.kind,
         InodeKind::Attribute(_)
             | InodeKind::Setting(_)
+            | InodeKind::SplitHugePages
             | InodeKind::OomScoreAdj(_)
             | InodeKind::SystemName(_)
             | InodeKind::Memory(_)

@@ -8,7 +8,7 @@ use pagewright_mm::counters::Gauge;
 use pagewright_mm::policy::{PolicyFlags, PolicyMode, PolicyRequest};
 use pagewright_mm::space::{BindFlags, BindRequest, ClearRefs};
 use pagewright_mm::user::{FutexAccess, FutexKey, FutexScope, IoVec};
-use pagewright_mm::{MmSetting, RemapFlags, RemapRequest};
+use pagewright_mm::{MmSetting, RemapFlags, RemapRequest, SplitCounts};
 use pagewright_types::{Access, Counter, Level, NodeId, NodeMask, PAGE_SIZE, Rights};
 
 on_both! {
@@ -20,6 +20,7 @@ on_both! {
     a_word_in_a_tail_page_has_the_key_of_its_address,
     another_process_reads_and_writes_pages,
     a_mapping_that_used_all_pieces_counts_as_one_use: assert!(aged::<I>(0)),
+    all_folios_of_the_machine_are_split_on_request,
     a_hint_scan_leaves_large_folios_out: assert!(hinted::<I>(0)),
 }
 
@@ -155,6 +156,17 @@ fn aged<I: Isa>(_seed: u64) -> bool {
         TestProcess::end_all_at_rest(&[&process]);
     }
     sound
+}
+
+fn all_folios_of_the_machine_are_split_on_request<I: Isa>() {
+    let world = TestWorld::<I>::sized(4, 16 << 20);
+    let processes = ALL.map(|mapped| mapped.process_of(&world));
+    let child = processes[0].fork();
+    let counts = world.on(CPU, |mm| mm.split_all_huge_pages());
+    assert_eq!(counts, SplitCounts { found: 3, split: 3 }, "a folio that two processes map counts once");
+    assert!(processes.iter().chain([&child]).all(|process| holds(process, 0..0) && !folio(process, 7).0));
+    let [one, two, three] = &processes;
+    end(&world, &[one, two, three, &child]);
 }
 
 fn hinted<I: Isa>(_seed: u64) -> bool {
