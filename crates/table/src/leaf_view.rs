@@ -152,10 +152,9 @@ impl EntryView {
     pub fn page(self, level: Level) -> Option<LeafView> {
         match self {
             Self::Leaf(leaf) => Some(leaf),
-            Self::Soft(soft) => soft.migrating().map(|leaf| {
-                let level = plant!(MovedLeafTakenForPage; Level::PTE, level);
-                LeafView::new(leaf, level, false)
-            }),
+            Self::Soft(soft) => soft
+                .migrating()
+                .map(|leaf| LeafView::new(leaf, plant!(MovedLeafTakenForPage; Level::PTE, level), false)),
             Self::Empty | Self::Table => None,
         }
     }
