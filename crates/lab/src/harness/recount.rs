@@ -36,7 +36,7 @@ type FolioEntries = BTreeMap<Pfn, Vec<bool>>;
 /// The tables that were counted; one that several spaces share counts once.
 type SeenTables = BTreeSet<Pfn>;
 
-/// The references that a pin counts as (`GUP_PIN_COUNTING_BIAS`).
+/// The references that a pin of a page counts as (`GUP_PIN_COUNTING_BIAS`).
 const PIN_BIAS: u32 = 1024;
 
 /// The number of pins, by page.
@@ -76,7 +76,10 @@ pub fn check_with_pins<I: Isa>(mm: &Mm<Sim<I>>, spaces: &[Arc<Space<Sim<I>>>], p
     for (pfn, places) in &mappings {
         let folio = mm.tlb().frames().folio(*pfn);
         let cached = u32::from(!folio.is_anon()) + u32::from(folio.flags().contains(FolioFlags::SWAPCACHE));
-        let pinned = pins.get(pfn).map_or(0, |pins| *pins as u32 * PIN_BIAS);
+        let of_folio = folio.pfn()..folio.pfn().add(folio.pages());
+        // A large folio counts its pins beside its references.
+        let refs_of_pin = if folio.is_large() { 1 } else { PIN_BIAS };
+        let pinned: u32 = pins.range(of_folio).map(|(_, pins)| *pins as u32 * refs_of_pin).sum();
         let entries = &entries[&folio.pfn()];
         let mapcount = entries.len() as u32;
         assert_eq!((folio.mapcount(), folio.refs()), (mapcount, mapcount + cached + pinned), "{folio:?}");
@@ -169,15 +172,19 @@ fn check_space<I: Isa>(
     map.tables(mm.tlb()).sum_shared_edits();
     let mut resident = [RssKind::File, RssKind::Anon, RssKind::Shmem].map(|kind| (kind, 0));
     let everything = I::USER;
+    let mut mine = SeenTables::new();
     let leaves: Vec<_> = map
         .tables(mm.tlb())
         .read_locked(everything)
         .flat_map(|(table, span)| {
             check_table(mm, &table);
-            let first = seen.insert(table.table());
+            // One with huge leaves comes once for each run of them.
+            mine.insert(table.table());
+            let first = !seen.contains(&table.table());
             span.iter().filter_map(|va| Some((va, table.leaf(va)?, first))).collect::<Vec<_>>()
         })
         .collect();
+    seen.append(&mut mine);
     for (va, leaf, first) in leaves {
         // INV-MM-COVERED. A page that can be written or executed can be read.
         let (_, vma) = map.find(va).expect("a leaf outside of every VMA");
