@@ -3,11 +3,11 @@
 //! [`History`] decides what the comparison leaves out because of these differences. A program for
 //! each shows that it still exists.
 
-use super::AgainstError;
 use super::memory_usage::ComparedFigures;
 use super::observation::{AccessSignal, Observation};
 use super::pair::{BothResults, Pair};
-use crate::random::{HEAP, MappedObject, Operation, ProgramMode, Syscall, Window};
+use super::{AgainstError, nth};
+use crate::random::{HEAP, MappedObject, Operation, Syscall, Window};
 use pagewright_model::spec::{ExclusiveCall, MmapPlacement};
 use pagewright_syscall::KnownDifference;
 use pagewright_types::{Access, Errno, PAGE_SIZE, Rights, VirtAddr};
@@ -212,7 +212,7 @@ impl History {
 
 /// The address of a page of the window.
 fn page(index: u64) -> VirtAddr {
-    Window::of(ProgramMode::Linux).start.add(index * PAGE_SIZE)
+    Window::of(nth(0, 0).shape).page(index)
 }
 
 /// The start and length of `count` pages of the window from page `first` on.

@@ -187,7 +187,7 @@ impl LinuxComparison {
 /// Program `number` of a seed.
 pub fn nth(seed: u64, number: u64) -> RandomProgram {
     let (setup, body) = OPERATIONS;
-    let shape = ProgramShape { mode: ProgramMode::Linux, cpus: 1, setup, body };
+    let shape = ProgramShape { mode: ProgramMode::Linux, cpus: 1, setup, body, huge: false };
     RandomProgram::new(shape, seed.wrapping_mul(1_000_003).wrapping_add(number))
 }
 

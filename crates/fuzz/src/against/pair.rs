@@ -6,7 +6,7 @@ use super::observation::Observation;
 use super::ours::Ours;
 use super::process_list::ProcessList;
 use super::{AgainstError, LinuxComparison, LinuxDifference, maps};
-use crate::random::{Operation, ProgramMode, RandomProgram, Syscall, Window};
+use crate::random::{Operation, RandomProgram, Syscall, Window};
 use pagewright_model::spec::{ExclusiveCall, RangeCall};
 use pagewright_types::{Access, Errno, PAGE_SIZE};
 
@@ -81,7 +81,7 @@ impl Pair {
         if self.cut_short {
             self.counts.cut_short += 1;
         } else if difference.is_none() {
-            difference = self.compare_final_state(program.seed)?;
+            difference = self.compare_final_state(program)?;
         }
         let leak = self.finish()?.map(LinuxDifference::Leak);
         self.counts.programs += 1;
@@ -89,8 +89,8 @@ impl Pair {
     }
 
     /// Compares what procfs shows of each process, and a cell of each page.
-    fn compare_final_state(&mut self, seed: u64) -> Result<Option<LinuxDifference>, AgainstError> {
-        let window = Window::of(ProgramMode::Linux);
+    fn compare_final_state(&mut self, program: &RandomProgram) -> Result<Option<LinuxDifference>, AgainstError> {
+        let window = Window::of(program.shape);
         for index in 0..self.processes.live().len() {
             self.processes.switch(index);
             let (addr, pages) = window.with_neighbours();
@@ -101,7 +101,7 @@ impl Pair {
                 }
             }
             for (index, page) in window.all_pages().enumerate() {
-                let va = page.add((seed.wrapping_add(index as u64) % 3) * 8);
+                let va = page.add((program.seed.wrapping_add(index as u64) % 3) * 8);
                 let difference = self.compare(Operation::Access { va, access: Access::Read })?;
                 if difference.is_some() {
                     return Ok(difference);

@@ -8,7 +8,7 @@ use pagewright_arch::Isa;
 use pagewright_check::CheckFinding;
 use pagewright_mm::FaultError;
 use pagewright_model::spec::FaultSignal;
-use pagewright_types::{Access, CpuId, PAGE_SIZE, Pfn, VirtAddr};
+use pagewright_types::{Access, CpuId, Pfn, VirtAddr};
 use rand_pcg::Pcg64;
 use rand_pcg::rand_core::{Rng, SeedableRng};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -132,7 +132,8 @@ impl<I: Isa> ProgramRun<I> {
             if refused[access as usize] >> page & 1 == 1 {
                 continue;
             }
-            if !self.access(cpu, &process, start.add(page * PAGE_SIZE + (bits & 511) * 8), access) {
+            let va = self.window.page_of_range(start, page).add((bits & 511) * 8);
+            if !self.access(cpu, &process, va, access) {
                 refused[access as usize] |= 1 << page;
                 signals += 1;
             } else if signals < MAX_SIGNALS {

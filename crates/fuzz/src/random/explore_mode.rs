@@ -28,8 +28,9 @@ impl<'a> ExploredProgram<'a> {
     pub fn new<I: Isa>(program: &'a RandomProgram) -> Result<Self, LabError> {
         let run = ProgramRun::<I>::new(program)?;
         let settings = ExploreSettings {
-            // A break of a shared table takes thousands of steps.
-            max_steps: 200_000,
+            // A break of a shared table takes thousands of steps; reclaim splits a huge page, and
+            // looks at each of its pages.
+            max_steps: if program.shape.is_huge() { 2_000_000 } else { 200_000 },
             speculate_near: run.window.all_pages().collect(),
             ..ExploreSettings::default()
         };

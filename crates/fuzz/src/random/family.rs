@@ -7,7 +7,7 @@ use super::generator::Generator;
 use super::kernel_operation::KernelOperation;
 use super::operation::{Operation, ProgramStep};
 use pagewright_model::spec::PinMode;
-use pagewright_types::{Access, CpuId, PAGE_SIZE};
+use pagewright_types::{Access, CpuId};
 
 impl Generator {
     /// Operation `index` after every CPU runs the first process, for a family.
@@ -39,7 +39,7 @@ impl Generator {
     }
 
     fn access_page(&self, index: usize, access: Access) -> Operation {
-        Operation::Access { va: self.window.start.add(index as u64 * PAGE_SIZE), access }
+        Operation::Access { va: self.window.page(index as u64), access }
     }
 
     /// CPU 0 mostly breaks what its process shares, and the last CPU leaves.

@@ -21,6 +21,7 @@ impl<I: Isa> ProgramRun<I> {
         for process in self.processes() {
             let maps = self.uses_spec.then(|| self.spec.borrow().maps(process.id())).flatten().unwrap_or_default();
             let mapped = maps.iter().flat_map(|line| line.range.iter());
+            let mapped = mapped.filter(|va| self.window.is_read(*va));
             let pages: BTreeSet<VirtAddr> = mapped.chain(self.window.all_pages()).collect();
             cpus.iter().for_each(|&cpu| self.switch(cpu, &process));
             for (turn, page) in pages.into_iter().enumerate() {

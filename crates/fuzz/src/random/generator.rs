@@ -1,60 +1,23 @@
 //! Draws the operations of a program.
 //!
-//! All CPUs use the same few pages, and some arguments are invalid. These pages, the window, span
-//! two last-level tables and two tables of the level above, so that unmapping and mapping them
-//! frees and allocates tables.
+//! All CPUs use the same few pages, those of the window, and some arguments are invalid.
 
 use super::kernel_operation::KernelOperation;
 use super::operation::{MappedObject, Operation, ProgramStep};
 use super::program::{ProgramMode, ProgramShape, Theme};
 use super::syscall::Syscall;
+use super::window::{HEAP, Window};
 use pagewright_model::spec::{ExclusiveCall, MmapPlacement, PinMode, RangeCall};
 use pagewright_types::{Access, CpuId, PAGE_SIZE, Rights, VirtAddr};
 use rand_pcg::Pcg64;
 use rand_pcg::rand_core::{Rng, SeedableRng};
 
-/// The middle of the window.
-const MIDDLE: u64 = 3 << 30;
-/// The start of the heap, far above the window.
-pub(crate) const HEAP: VirtAddr = VirtAddr::new(5 << 30);
 /// Size of the file in pages.
 pub(crate) const FILE_PAGES: u64 = 80;
 
 /// A random number below `limit`.
 pub(super) fn below(random: &mut Pcg64, limit: u64) -> u64 {
     ((u128::from(random.next_u64()) * u128::from(limit)) >> 64) as u64
-}
-
-/// The pages that programs of a mode use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Window {
-    pub(crate) start: VirtAddr,
-    pub(super) pages: u64,
-    pub(super) heap_pages: u64,
-}
-
-impl Window {
-    pub(crate) fn of(mode: ProgramMode) -> Self {
-        let (pages, heap_pages) = match mode {
-            ProgramMode::Fast => (64, 12),
-            ProgramMode::Calls => (48, 12),
-            ProgramMode::Explore(_) => (4, 2),
-            ProgramMode::Linux => (48, 12),
-        };
-        Self { start: VirtAddr::new(MIDDLE - pages / 2 * PAGE_SIZE), pages, heap_pages }
-    }
-
-    /// The window and one page on each side: the first page, and their number.
-    pub(crate) fn with_neighbours(self) -> (VirtAddr, u64) {
-        (VirtAddr::new(self.start.raw() - PAGE_SIZE), self.pages + 2)
-    }
-
-    /// The pages of the window and of the heap, and the pages next to them.
-    pub(crate) fn all_pages(self) -> impl Iterator<Item = VirtAddr> {
-        let (first, pages) = self.with_neighbours();
-        let window = (0..pages).map(move |page| first.add(page * PAGE_SIZE));
-        window.chain((0..=self.heap_pages).map(|page| HEAP.add(page * PAGE_SIZE)))
-    }
 }
 
 /// Draws the operations of one program, in order.
@@ -79,13 +42,14 @@ impl Generator {
         let mut random = Pcg64::seed_from_u64(seed ^ 0x7067_7772_6967_6874);
         let fails_allocations = below(&mut random, 3) == 0;
         let main_object = match below(&mut random, 8) {
+            _ if shape.is_huge() => MappedObject::PrivateAnon,
             0 => MappedObject::SharedAnon,
             1 => MappedObject::SharedFile(1),
             2 => MappedObject::PrivateFile(1),
             _ => MappedObject::PrivateAnon,
         };
-        let window = Window::of(shape.mode);
-        let hot = window.start.add(below(&mut random, window.pages) * PAGE_SIZE);
+        let window = Window::of(shape);
+        let hot = window.page(below(&mut random, window.pages));
         Self { shape, window, hot, random, fails_allocations, main_object, shares_hot: seed.is_multiple_of(2), nodes }
     }
 
@@ -126,7 +90,10 @@ impl Generator {
         match self.theme() {
             Theme::Hot | Theme::Copies | Theme::Moving | Theme::Lingering => self.setup_of_hot(index - cpus - 1),
             Theme::Families => self.setup_of_family(index - cpus - 1),
-            Theme::Mixed | Theme::Tables | Theme::Calls => {
+            Theme::Huge if index == cpus + 1 => {
+                ProgramStep { cpu: CpuId::new(0), operation: self.advise_huge_everywhere() }
+            }
+            Theme::Mixed | Theme::Tables | Theme::Huge | Theme::Calls => {
                 let operation = match self.below(16) {
                     0 => self.call(),
                     1 => Operation::Fork,
@@ -180,7 +147,7 @@ impl Generator {
     /// The next operation of the body.
     pub(super) fn body_step(&mut self) -> ProgramStep {
         let cpu = self.cpu();
-        if let Some(operation) = self.migration() {
+        if let Some(operation) = self.migration().or_else(|| self.seldom_of_huge()) {
             return ProgramStep { cpu, operation };
         }
         let operation = match self.shape.mode {
@@ -221,6 +188,7 @@ impl Generator {
             },
             ProgramMode::Explore(Theme::Families) => self.step_of_family(cpu),
             ProgramMode::Explore(Theme::Lingering) => self.step_of_lingering(),
+            ProgramMode::Explore(Theme::Huge) => self.step_of_huge(),
             ProgramMode::Explore(Theme::Tables) => match self.below(8) {
                 0..3 => {
                     let (addr, len) = self.range();
@@ -342,15 +310,16 @@ impl Generator {
 
     /// The address of a page: mostly of the window, sometimes of the heap or next to either.
     pub(super) fn page(&mut self) -> VirtAddr {
-        let Window { start, pages, heap_pages } = self.window;
-        let no_hot = matches!(self.theme(), Theme::Mixed | Theme::Tables | Theme::Calls);
+        let window = self.window;
+        let Window { pages, heap_pages, .. } = window;
+        let no_hot = matches!(self.theme(), Theme::Mixed | Theme::Tables | Theme::Huge | Theme::Calls);
         if !no_hot && !self.once_in(8) {
             return self.hot;
         }
         match self.below(16) {
             0 => HEAP.add(self.below(heap_pages + 1) * PAGE_SIZE),
-            1 => VirtAddr::new(start.raw() - PAGE_SIZE + self.below(pages + 2) * PAGE_SIZE),
-            _ => start.add(self.below(pages) * PAGE_SIZE),
+            1 => window.page_or_neighbour(self.below(pages + 2)),
+            _ => window.page(self.below(pages)),
         }
     }
 
@@ -366,13 +335,19 @@ impl Generator {
     }
 
     fn access_window(&mut self) -> Operation {
-        let Window { start, pages, heap_pages } = self.window;
+        let Window { start, pages, heap_pages, .. } = self.window;
         let (start, pages) = if self.once_in(8) { (HEAP, heap_pages) } else { (start, pages) };
-        Operation::AccessMany { start, pages, times: 1024 + self.below(4096) as u32, seed: self.random.next_u64() }
+        let times = 1024 + self.below(4096) as u32;
+        // Calls on huge pages take long, so their programs access less between them.
+        let times = if self.window.is_huge { times / 16 } else { times };
+        Operation::AccessMany { start, pages, times, seed: self.random.next_u64() }
     }
 
     /// The start and length of a range in the window, mostly a short one.
     pub(super) fn range(&mut self) -> (VirtAddr, u64) {
+        if self.window.is_huge {
+            return self.range_of_huge();
+        }
         let Window { start, pages, .. } = self.window;
         let halves = if self.theme() == Theme::Tables { 2 } else { 12 };
         if self.once_in(halves) {
@@ -428,8 +403,7 @@ impl Generator {
 
     /// Maps the whole window, as the first operation does.
     fn map_window(&self) -> Operation {
-        let Window { start, pages, .. } = self.window;
-        let (len, object) = (pages * PAGE_SIZE, self.main_object);
+        let (start, len, object) = (self.window.start, self.window.bytes(), self.main_object);
         Operation::Mmap { place: MmapPlacement::Fixed(start), len, rights: Rights::RW, object, populate: false }
     }
 

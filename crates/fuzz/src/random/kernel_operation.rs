@@ -7,14 +7,14 @@
 use super::program_run::{Process, ProgramRun};
 use pagewright_arch::Isa;
 use pagewright_check::CheckFinding;
-use pagewright_mm::Advice;
 use pagewright_mm::gup::{GupFlags, MakeDirty, UserPage, UserPages};
 use pagewright_mm::migrate::MOVE_PAGES_CHUNK;
 use pagewright_mm::space::ClearRefs;
 use pagewright_mm::user::IoVec;
 use pagewright_mm::view::PagemapFlags;
+use pagewright_mm::{Advice, ThpDisabled};
 use pagewright_model::spec::{CallResult, PinId, PinMode, ProcessVmCopy};
-use pagewright_types::{CpuId, NodeId, PAGE_SIZE, PageRange, Pfn, VirtAddr};
+use pagewright_types::{CpuId, NodeId, NodeMask, PAGE_SIZE, PageRange, Pfn, VirtAddr};
 use std::fmt;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -82,6 +82,34 @@ pub enum KernelOperation {
         /// The node.
         node: u8,
     },
+    /// Moves all pages of a process from a node to another (`migrate_pages`); no program can tell.
+    MigratePages {
+        /// The node that they leave.
+        from: u8,
+        /// The node to which they go.
+        to: u8,
+    },
+    /// Advice that changes no contents (`madvise`); no program can tell.
+    Advise {
+        /// First address.
+        addr: VirtAddr,
+        /// Length in bytes.
+        len: u64,
+        /// The advice.
+        advice: Advice,
+    },
+    /// Splits large folios (`split_huge_pages`); no program can tell.
+    SplitHuge {
+        /// First address.
+        addr: VirtAddr,
+        /// Length in bytes.
+        len: u64,
+    },
+    /// `prctl(PR_SET_THP_DISABLE)`.
+    ForbidHuge {
+        /// What is forbidden.
+        disabled: ThpDisabled,
+    },
     /// Time passes, and a part of the process is scanned if it is due; no program can tell.
     Tick {
         /// The time in ms.
@@ -113,6 +141,10 @@ impl KernelOperation {
             Self::PageOut { .. } => "page-out",
             Self::Reclaim { .. } => "reclaim",
             Self::MovePages { .. } => "move_pages",
+            Self::MigratePages { .. } => "migrate_pages",
+            Self::Advise { .. } => "madvise, beside other calls",
+            Self::SplitHuge { .. } => "split_huge_pages",
+            Self::ForbidHuge { .. } => "prctl(PR_SET_THP_DISABLE)",
             Self::Tick { .. } => "tick",
             Self::SwapOff => "swapoff",
             Self::ClearSoftDirty => "clear_refs",
@@ -137,9 +169,14 @@ impl fmt::Display for KernelOperation {
             }
             Self::Reclaim { pages } => write!(f, "{name}({pages} pages)"),
             Self::MovePages { addr, len, node } => write!(f, "{name}({addr}, {len:#x}, node {node})"),
+            Self::MigratePages { from, to } => write!(f, "{name}(node {from} to node {to})"),
+            Self::Advise { addr, len, advice } => write!(f, "{name}({addr}, {len:#x}, {advice:?})"),
+            Self::ForbidHuge { disabled } => write!(f, "{name}({disabled:?})"),
             Self::Tick { ms } => write!(f, "{name}({ms} ms)"),
             Self::ClearSoftDirty | Self::SwapOff => f.write_str(name),
-            Self::PageOut { addr, len } | Self::ReadSoftDirty { addr, len } => write!(f, "{name}({addr}, {len:#x})"),
+            Self::PageOut { addr, len } | Self::SplitHuge { addr, len } | Self::ReadSoftDirty { addr, len } => {
+                write!(f, "{name}({addr}, {len:#x})")
+            }
         }
     }
 }
@@ -182,6 +219,26 @@ impl<I: Isa> ProgramRun<I> {
                 Some(CallResult::Done)
             }
             KernelOperation::MovePages { addr, len, node } => self.move_pages(cpu, &process, (addr, len), node),
+            KernelOperation::MigratePages { from, to } => {
+                let [from, to] = [from, to].map(|node| NodeMask::of(NodeId::new(node)));
+                let stayed = self.lab.on(cpu, |mm| mm.migrate_pages(&process.space, from, to, true));
+                Some(stayed.map_or_else(|error| CallResult::Failed(error.errno()), CallResult::Number))
+            }
+            KernelOperation::Advise { addr, len, advice } => {
+                let advised = self.lab.on(cpu, |mm| mm.madvise(&process.space, addr, len, advice));
+                Some(advised.map_or_else(|error| CallResult::Failed(error.errno()), |()| CallResult::Done))
+            }
+            KernelOperation::SplitHuge { addr, len } => {
+                let range = PageRange::from_len(addr.align_down(PAGE_SIZE), len).ok();
+                range.map(|range| {
+                    let counts = self.lab.on(cpu, |mm| mm.split_huge_pages(&process.space, range));
+                    CallResult::Number(counts.split)
+                })
+            }
+            KernelOperation::ForbidHuge { disabled } => {
+                process.space.set_thp_disabled(disabled);
+                Some(CallResult::Done)
+            }
             KernelOperation::Tick { ms } => {
                 let now = self.now_ms.get() + ms;
                 self.now_ms.set(now);

@@ -36,6 +36,7 @@ pub mod fast_mode;
 mod file_calls;
 mod final_checks;
 mod generator;
+mod huge;
 mod kernel_operation;
 mod lingering;
 mod meetings;
@@ -50,9 +51,10 @@ mod step_checks;
 mod survey;
 mod swap;
 mod syscall;
+mod window;
 
 pub use antecedents::{needs_schedules, without_mechanism};
-pub(crate) use generator::{FILE_PAGES, HEAP, Window};
+pub(crate) use generator::FILE_PAGES;
 pub use kernel_operation::KernelOperation;
 pub use meetings::{MEETINGS, Meeting};
 pub(crate) use minimise::remove_operations;
@@ -66,3 +68,4 @@ pub use survey::{
     ProgramReplayError, Survey, SurveyPlan, calls_program, explored_program, fast_program, replay, survey,
 };
 pub use syscall::{FileDescriptor, Syscall};
+pub(crate) use window::{HEAP, Window};

@@ -4,6 +4,7 @@
 //!   hot-2-14-6/77/all          theme, CPUs, setup operations, body operations / seed / all kept
 //!   hot-2-14-6/77/0-3.9.16     the same, minimised: the operations that are kept
 //!   fast-4-8-240/1/all         a program of fast mode
+//!   fast-4-8-240-huge/1/all    the same, whose pages are few of some blocks of 2 MiB
 //! ```
 //!
 //! Removing an operation leaves the others unchanged, because it is drawn all the same.
@@ -29,6 +30,7 @@ pagewright_types::named_table! {
         Tables = "tables", "Page tables are freed and allocated.";
         Families = "families", "Processes share page tables, break and leave them, while pages that they share are pinned and paged out.";
         Lingering = "lingering", "All CPUs read one page, which moves and is reclaimed, while TLBs keep what was there.";
+        Huge = "huge", "Huge pages of two blocks are mapped, shared, split, moved and paged out in parts.";
         Calls = "together", "All calls, and devices with pins, on a few pages.";
     }
 }
@@ -75,6 +77,21 @@ pub struct ProgramShape {
     pub setup: u16,
     /// Number of operations after the setup.
     pub body: u16,
+    /// Whether its pages are few of some blocks of 2 MiB each, as those of the theme `Huge` are.
+    pub huge: bool,
+}
+
+impl ProgramShape {
+    /// The shape with pages of blocks of 2 MiB.
+    #[must_use]
+    pub const fn huge(self) -> Self {
+        Self { huge: true, ..self }
+    }
+
+    /// Whether the pages are few of some blocks of 2 MiB each.
+    pub(crate) fn is_huge(self) -> bool {
+        self.huge || self.mode == ProgramMode::Explore(Theme::Huge)
+    }
 }
 
 /// The NUMA nodes of the machines on which programs run.
@@ -117,6 +134,8 @@ pub struct RandomProgram {
     kept: Vec<bool>,
 }
 
+/// The end of the shape's text, if its pages are of blocks of 2 MiB.
+const HUGE: &str = "-huge";
 /// Limit of the numbers in a program's text.
 const MAX_NUMBER: u16 = 4096;
 
@@ -131,6 +150,12 @@ impl RandomProgram {
     #[must_use]
     pub fn on_nodes(self, nodes: &ProgramNodes) -> Self {
         Self { nodes: nodes.clone(), ..self }
+    }
+
+    /// The program of the same seed whose pages are few of some blocks of 2 MiB.
+    #[must_use]
+    pub fn huge(self) -> Self {
+        Self { shape: self.shape.huge(), ..self }
     }
 
     /// The program with all operations.
@@ -175,7 +200,8 @@ impl RandomProgram {
 
 impl fmt::Display for ProgramShape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}-{}-{}-{}", self.mode.name(), self.cpus, self.setup, self.body)
+        let huge = if self.huge { HUGE } else { "" };
+        write!(f, "{}-{}-{}-{}{huge}", self.mode.name(), self.cpus, self.setup, self.body)
     }
 }
 
@@ -236,10 +262,11 @@ fn parse(text: &str) -> Option<RandomProgram> {
 }
 
 fn parse_shape(text: &str) -> Option<ProgramShape> {
+    let (text, huge) = text.strip_suffix(HUGE).map_or((text, false), |text| (text, true));
     let mut words = text.split('-');
     let name = words.next()?;
     let mode = ProgramMode::named(name)?;
     let mut number = || words.next()?.parse::<u16>().ok().filter(|number| *number <= MAX_NUMBER);
-    let shape = ProgramShape { mode, cpus: number()?, setup: number()?, body: number()? };
+    let shape = ProgramShape { mode, cpus: number()?, setup: number()?, body: number()?, huge };
     (words.next().is_none() && shape.cpus > 0).then_some(shape)
 }

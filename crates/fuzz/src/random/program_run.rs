@@ -8,12 +8,14 @@
 //! A CPU runs a process, a kernel thread, or nothing. An operation that needs a process first
 //! switches to one. Only the last CPU that runs a process can end it.
 
-use super::generator::{FILE_PAGES, HEAP, Window};
+use super::generator::FILE_PAGES;
+use super::huge::set_huge_pages;
 use super::kernel_operation::PinDevice;
 use super::operation::Operation;
 use super::operation_counts::OperationCounts;
 use super::program::{ProgramMode, ProgramShape, RandomProgram, Theme};
 use super::swap::swap_on;
+use super::window::{HEAP, Window};
 use pagewright_arch::Isa;
 use pagewright_check::{CheckFinding, Testbench};
 use pagewright_lab::{Lab, LabError};
@@ -24,7 +26,7 @@ use pagewright_model::CpuStep;
 use pagewright_model::spec::{MappingFlags, Spec, SpecVerdict};
 use pagewright_sim::{MachineConfig, Profile, Sim};
 use pagewright_sync::Arc;
-use pagewright_types::{CpuId, Errno, FileId, IsaKind, PAGE_SIZE, SpaceId};
+use pagewright_types::{Counter, CpuId, Errno, FileId, IsaKind, Order, PAGE_SIZE, SpaceId};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -163,6 +165,8 @@ fn machine<I: Isa>(program: &RandomProgram) -> Result<MachineConfig, LabError> {
     config.cpus = shape.cpus;
     config.seed = seed;
     let bytes = match shape.mode {
+        // Three blocks of some processes, but not of all.
+        _ if shape.is_huge() => 32 << 20,
         ProgramMode::Fast | ProgramMode::Linux => 32 << 20,
         ProgramMode::Calls => 16 << 20,
         ProgramMode::Explore(_) => 8 << 20,
@@ -210,6 +214,7 @@ impl<I: Isa> ProgramRun<I> {
             ];
             values.iter().for_each(|(setting, value)| settings.set(*setting, *value).expect("an accepted value"));
         }
+        set_huge_pages(&settings, shape, seed);
         let lab = Lab::over(bench.sim().clone(), settings)?;
         if !matches!(shape.mode, ProgramMode::Explore(_)) {
             bench.sim().evict_at_random(Some(EVICT_ONE_IN));
@@ -240,7 +245,7 @@ impl<I: Isa> ProgramRun<I> {
             lab,
             spec: RefCell::new(spec),
             counts: RefCell::default(),
-            window: Window::of(shape.mode),
+            window: Window::of(shape),
             file,
             intact_pages,
             written_back,
@@ -448,7 +453,10 @@ impl<I: Isa> ProgramRun<I> {
 
     /// Reports each gauge that differs from its value before the first process: a leak.
     pub(super) fn check_gauges(&self) {
-        let now = gauges(&self.lab);
+        let mut now = gauges(&self.lab);
+        // The huge page of zeroes is kept.
+        let kept = self.lab.mm().counter(Counter::ThpZeroPageAlloc) * u64::from(Order::PMD.frames());
+        now[Gauge::FreePages as usize] += kept;
         let names = Gauge::ALL.iter().map(|gauge| gauge.name()).chain(["Committed_AS", "swap in use"]);
         for ((name, before), now) in names.zip(&self.first_gauges).zip(now) {
             if *before != now {

@@ -4,9 +4,8 @@
 //! memory, addresses of the tracee's code and data, and the end of a process on which another
 //! process's call acts.
 
-use super::generator::{FILE_PAGES, Generator, Window};
+use super::generator::{FILE_PAGES, Generator};
 use super::operation::Operation;
-use super::program::ProgramMode;
 use super::syscall::{FileDescriptor, Syscall};
 use pagewright_model::spec::{ExclusiveCall, RangeCall};
 use pagewright_types::{Access, PAGE_SIZE, VirtAddr};
@@ -52,7 +51,7 @@ impl Generator {
             80..82 => Operation::Syscall(Syscall::ShowMaps),
             82 => Operation::Syscall(Syscall::ShowSmaps),
             83 => {
-                let (addr, pages) = Window::of(ProgramMode::Linux).with_neighbours();
+                let (addr, pages) = self.window.with_neighbours();
                 Operation::Syscall(Syscall::ShowPagemap { addr, pages })
             }
             84..88 => self.stack_operation(),
@@ -160,7 +159,7 @@ impl Generator {
         }
     }
 
-    fn one_of(&mut self, values: &[u32]) -> u32 {
+    pub(super) fn one_of(&mut self, values: &[u32]) -> u32 {
         values[self.below(values.len() as u64) as usize]
     }
 
@@ -186,6 +185,9 @@ impl Generator {
     }
 
     fn remap(&mut self, addr: VirtAddr, old_len: u64) -> Syscall {
+        if self.window.is_huge && self.once_in(2) {
+            return self.remap_of_huge();
+        }
         let (new_addr, new_len) = self.range_or_invalid(VirtAddr::new(0x7fff_ffff_f000));
         let old_len = if self.once_in(12) { 0 } else { old_len };
         let new_len = match self.below(3) {

@@ -38,11 +38,13 @@ impl<I: Isa> ProgramRun<I> {
         let spaces: Vec<_> = self.processes().iter().map(|process| process.space.clone()).collect();
         let devices = self.devices.borrow();
         let mut pins = Pins::new();
-        for page in devices.iter().flat_map(|device| device.pages().iter()).filter(|page| page.is_pinned()) {
-            *pins.entry(page.pfn()).or_default() += 1;
-        }
-        let mut known = Pins::new();
+        // A large folio counts the pins of all its pages.
+        let (mut known, mut by_folio) = (Pins::new(), Pins::new());
         self.lab.on(CpuId::new(0), |mm| {
+            for page in devices.iter().flat_map(|device| device.pages().iter()).filter(|page| page.is_pinned()) {
+                *pins.entry(page.pfn()).or_default() += 1;
+                *by_folio.entry(mm.tlb().frames().folio(page.pfn()).pfn()).or_default() += 1;
+            }
             recount::check_with_pins(mm, &spaces, &pins);
             mm.snapshot(&mut |record| {
                 if let SnapshotRecord::Pinned(pinned) = record {
@@ -50,7 +52,7 @@ impl<I: Isa> ProgramRun<I> {
                 }
             });
         });
-        assert_eq!(known, pins, "the pins of each frame: the memory manager's, and the devices'");
+        assert_eq!(known, by_folio, "the pins of each folio: the memory manager's, and the devices'");
         // Fork may leave VMAs separate that differed only in their locks.
         if spaces.iter().any(|space| space.map().read().totals().locked > 0) {
             self.has_locked.set(true);
@@ -66,7 +68,7 @@ impl<I: Isa> ProgramRun<I> {
         for page in self.window.all_pages() {
             let Ok(reached) = self.sim().access(cpu, page, access, 1) else { continue };
             let leaf = self.lab.on(cpu, |mm| recount::leaf(mm, &process.space, page));
-            if leaf.is_none_or(|leaf| leaf.pfn() != reached.pfn || !leaf.rights().allow(access)) {
+            if leaf.is_none_or(|leaf| leaf.page_at(page) != reached.pfn || !leaf.rights().allow(access)) {
                 let message =
                     format!("CPU {cpu}: {access} {page} reaches {}, and the tables have {leaf:?}", reached.pfn);
                 self.bench.report(CheckFinding::Reported(message));

@@ -18,6 +18,8 @@ const FAST: (u16, u16) = (8, 120);
 const CALLS: (u16, u16) = (8, 1000);
 /// Programs of fast mode for each program that is mostly calls.
 const FAST_PER_CALLS: u64 = 2;
+/// One program of fast mode, and one of those that are mostly calls, in this many has huge pages.
+const HUGE_ONE_IN: u64 = 8;
 /// Schedules of each program of explore mode.
 const SCHEDULES: u32 = 25;
 
@@ -36,6 +38,13 @@ pub struct SurveyPlan {
     pub theme: Option<Theme>,
     /// The nodes of all machines.
     pub nodes: ProgramNodes,
+}
+
+impl SurveyPlan {
+    /// Whether program `number` of those without interleaving has blocks of 2 MiB.
+    fn is_huge(&self, number: u64) -> bool {
+        self.theme == Some(Theme::Huge) || number % HUGE_ONE_IN == HUGE_ONE_IN - 1
+    }
 }
 
 /// What [`survey()`] ran, and its first finding.
@@ -105,14 +114,14 @@ impl Survey {
 /// Program `number` of fast mode.
 pub fn fast_program(seed: u64, cpus: Option<u16>, number: u64) -> RandomProgram {
     let (setup, body) = FAST;
-    let shape = ProgramShape { mode: ProgramMode::Fast, cpus: cpus.unwrap_or(4), setup, body };
+    let shape = ProgramShape { mode: ProgramMode::Fast, cpus: cpus.unwrap_or(4), setup, body, huge: false };
     RandomProgram::new(shape, nth_seed(seed, number))
 }
 
 /// Program `number` of those that are mostly calls.
 pub fn calls_program(seed: u64, cpus: Option<u16>, number: u64) -> RandomProgram {
     let (setup, body) = CALLS;
-    let shape = ProgramShape { mode: ProgramMode::Calls, cpus: cpus.unwrap_or(2), setup, body };
+    let shape = ProgramShape { mode: ProgramMode::Calls, cpus: cpus.unwrap_or(2), setup, body, huge: false };
     RandomProgram::new(shape, nth_seed(seed, number))
 }
 
@@ -121,9 +130,11 @@ pub fn calls_program(seed: u64, cpus: Option<u16>, number: u64) -> RandomProgram
 /// Themes, lengths and the number of CPUs (2 or 3) alternate, unless they are given.
 pub fn explored_program(seed: u64, cpus: Option<u16>, theme: Option<Theme>, number: u64) -> RandomProgram {
     let themes = Theme::ALL.len() as u64;
-    let (theme, lengths) = match theme {
-        Some(theme) => (theme, number),
-        None => (Theme::ALL[(number % themes) as usize], number / themes),
+    let (theme, lengths, huge) = match theme {
+        // The other themes concentrate on one page, or have calls of their own.
+        Some(Theme::Huge) if number % 2 == 1 => (Theme::ALL[(number / 2 % themes) as usize], number / 2 / themes, true),
+        Some(theme) => (theme, number, false),
+        None => (Theme::ALL[(number % themes) as usize], number / themes, false),
     };
     // One CPU forks or copies the page that two others access; a family has a process for each CPU.
     let usual = if matches!(theme, Theme::Copies | Theme::Families) { 3 } else { 3 - (lengths % 2) as u16 };
@@ -133,7 +144,10 @@ pub fn explored_program(seed: u64, cpus: Option<u16>, theme: Option<Theme>, numb
     // Each page of a family is stored to once and read by each process.
     let family = if theme == Theme::Families { 13 } else { 0 };
     let (setup, body) = (8 + family + (lengths % 3) as u16 * 4 + rounds * cpus, 4 + (lengths % 4) as u16 * 2);
-    RandomProgram::new(ProgramShape { mode: ProgramMode::Explore(theme), cpus, setup, body }, nth_seed(seed, number))
+    RandomProgram::new(
+        ProgramShape { mode: ProgramMode::Explore(theme), cpus, setup, body, huge },
+        nth_seed(seed, number),
+    )
 }
 
 /// The seed of program `number`; neighbouring seeds give different programs.
@@ -161,7 +175,9 @@ fn survey_on<I: Isa>(plan: &SurveyPlan) -> Result<Survey, LabError> {
     let mut survey = Survey::new(I::KIND);
     let begun = cpu_time();
     while survey.fast.checked() < plan.accesses && survey.bug.is_none() {
-        let program = fast_program(plan.seed, plan.cpus, survey.fast_programs).on_nodes(&plan.nodes);
+        let number = survey.fast_programs;
+        let program = fast_program(plan.seed, plan.cpus, number).on_nodes(&plan.nodes);
+        let program = if plan.is_huge(number) { program.huge() } else { program };
         let counts = survey.run::<I>(&program)?;
         survey.fast += &counts;
         survey.fast_programs += 1;
@@ -169,7 +185,9 @@ fn survey_on<I: Isa>(plan: &SurveyPlan) -> Result<Survey, LabError> {
     }
     let begun = cpu_time();
     while survey.calls_programs < survey.fast_programs.div_ceil(FAST_PER_CALLS) && survey.bug.is_none() {
-        let program = calls_program(plan.seed, None, survey.calls_programs).on_nodes(&plan.nodes);
+        let number = survey.calls_programs;
+        let program = calls_program(plan.seed, None, number).on_nodes(&plan.nodes);
+        let program = if plan.is_huge(number) { program.huge() } else { program };
         let counts = survey.run::<I>(&program)?;
         survey.calls += &counts;
         survey.calls_programs += 1;

@@ -46,7 +46,8 @@ pub(crate) struct Args {
     /// Run only interleaved programs of this theme.
     ///
     /// What a theme cannot show is no failure then. The themes are mixed, hot, copies, moving,
-    /// tables, families and together.
+    /// tables, families, lingering, huge and together. With huge and --steps, programs with huge
+    /// pages that run one operation at a time are run, too.
     #[arg(long, value_name = "THEME", value_parser = parse_theme)]
     theme: Option<Theme>,
     /// Number of different schedules to try, for each instruction set.
@@ -182,7 +183,7 @@ fn compare_with(system: &str, args: &Args) -> Result<ExitCode, CommandError> {
 }
 
 fn run_many(args: &Args, isa: Option<IsaKind>, nodes: ProgramNodes) -> Result<ExitCode, CommandError> {
-    let only_explored = args.explore || args.theme.is_some();
+    let only_explored = args.explore || args.theme.is_some_and(|theme| theme != Theme::Huge || args.steps.is_none());
     let accesses = if only_explored { 0 } else { args.steps.unwrap_or(ACCESSES) };
     let Args { seed, cpus, schedules, theme, .. } = *args;
     let plan = SurveyPlan { seed, cpus, accesses, schedules, theme, nodes };
