@@ -13,7 +13,7 @@ use pagewright_table::{
     CopyHooks, CopyStop, EntryView, ForkHooks, LeafView, Mlocked, OwnTables, OwnedLeaf, SoftCopy, TableReserve, Tables,
 };
 use pagewright_tlb::Gather;
-use pagewright_tlb::frames::{Block, FolioFlags, FolioOwner};
+use pagewright_tlb::frames::{BlockList, FolioFlags, FolioOwner, NoFrames};
 use pagewright_types::{Counter, Level, Order, PageRange, Rights};
 
 impl<P: Platform> Mm<P> {
@@ -34,8 +34,7 @@ impl<P: Platform> Mm<P> {
             let mut level = from_tables.find(span.start(), Level::PTE).level;
             let Some(to_tables) = to_tables.try_own(span) else { continue };
             self.make_table(to_tables, span.start(), level)?;
-            // A frame for the child's copy of a page that is pinned, allocated without locks.
-            let mut hooks = ForkCopies { mm: self, child: space, rights: vma.rights(), spare: None };
+            let mut hooks = ForkCopies::new(self, space, vma);
             let mut reserve = TableReserve::new(&self.tlb);
             let (mut start, mut outcome) = (span.start(), Ok(()));
             while start < span.end() {
@@ -72,17 +71,14 @@ impl<P: Platform> Mm<P> {
                         self.split_huge_leaf(*from_tables, va, vma.mlocked());
                         (level, start) = (Level::PTE, va);
                     }
-                    Err(CopyStop::NoFrame(va)) => match self.alloc(self.request(Order::ZERO, vma.policy())) {
-                        Ok(spare) => (hooks.spare, start) = (Some(spare), va),
-                        Err(error) => {
-                            outcome = Err(error.into());
+                    Err(CopyStop::NoFrame(va)) => {
+                        start = va;
+                        outcome = hooks.fill_spare(vma).map_err(MmError::from);
+                        if outcome.is_err() {
                             break;
                         }
-                    },
+                    }
                 }
-            }
-            if let Some(unused) = hooks.spare {
-                self.tlb.free(unused);
             }
             outcome?;
         }
@@ -134,8 +130,46 @@ struct ForkCopies<'m, P: Platform> {
     child: &'m Space<P>,
     /// The rights of the mapping.
     rights: Rights,
-    /// A frame for the copy of a page that is pinned.
-    spare: Option<Block>,
+    /// Frames for the copies of pages that are pinned, allocated without locks.
+    spare: BlockList,
+    /// The number of frames that were allocated at last.
+    wanted: usize,
+}
+
+/// Limit of the frames for copies that are allocated at once.
+const MAX_SPARE: usize = 32;
+
+impl<'m, P: Platform> ForkCopies<'m, P> {
+    fn new(mm: &'m Mm<P>, child: &'m Space<P>, vma: &Vma<P>) -> Self {
+        Self { mm, child, rights: vma.rights(), spare: BlockList::new(), wanted: 0 }
+    }
+
+    /// Allocates frames for copies: one at first, and each time twice as many.
+    ///
+    /// Each time the copy of the rest of the table starts over, so one frame for each page of a
+    /// large folio that is pinned would make the work quadratic.
+    ///
+    /// # Errors
+    /// [`NoFrames`], if there is none at all.
+    fn fill_spare(&mut self, vma: &Vma<P>) -> Result<(), NoFrames> {
+        self.wanted = (self.wanted * 2).clamp(1, MAX_SPARE);
+        for count in 0..self.wanted {
+            match self.mm.alloc(self.mm.request(Order::ZERO, vma.policy())) {
+                Ok(block) => self.spare.push(self.mm.frames(), block),
+                Err(error) if count == 0 => return Err(error),
+                Err(_) => break,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<P: Platform> Drop for ForkCopies<'_, P> {
+    fn drop(&mut self) {
+        while let Some(unused) = self.spare.pop(self.mm.frames()) {
+            self.mm.tlb.free(unused);
+        }
+    }
 }
 
 impl<P: Platform> CopyHooks for ForkCopies<'_, P> {
@@ -151,8 +185,8 @@ impl<P: Platform> CopyHooks for ForkCopies<'_, P> {
 impl<P: Platform> ForkHooks for ForkCopies<'_, P> {
     /// A page of the child's own, in place of one that the parent has pinned (`copy_present_page`).
     fn copy_pinned(&mut self, leaf: LeafView) -> Option<OwnedLeaf> {
-        let block = self.spare.take()?;
         let (mm, frames) = (self.mm, self.mm.frames());
+        let block = self.spare.pop(frames)?;
         mm.fx().copy(leaf.pfn(), block.pfn(), Order::ZERO);
         mm.tlb.count(Counter::PwCowCopy, 1);
         let theirs = frames.folio(leaf.pfn());
