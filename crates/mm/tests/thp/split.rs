@@ -18,6 +18,7 @@ on_both! {
     a_split_keeps_contents_rights_and_counts,
     pages_that_nothing_maps_are_freed,
     a_folio_that_is_referenced_or_pinned_stays_whole,
+    fork_copies_a_pinned_huge_page_in_few_turns,
     a_split_that_finds_no_memory_changes_nothing,
     pages_that_are_locked_stay_locked,
     every_space_that_maps_a_folio_keeps_it,
@@ -119,6 +120,24 @@ fn a_folio_that_is_referenced_or_pinned_stays_whole<I: Isa>() {
             end(&world, &[&process]);
         }
     }
+}
+
+/// Limit of the modelled time of a fork that copies 512 pages, in ps; it takes 300 us.
+const MOST_OF_FORK: u64 = 400_000_000;
+
+/// INV-FORK-BLOCK.
+///
+/// A turn for each page would weaken and restore the entries behind it each time, for 1600 us.
+fn fork_copies_a_pinned_huge_page_in_few_turns<I: Isa>() {
+    let (world, process) = mapped::<I>(MmSetting::ThpEnabled2048k);
+    let device = process.take(CPU, at(BASE, 7), 1, GupCall::Pin(GupFlags::WRITE)).expect("mapped");
+    let before = world.lab.sim().elapsed();
+    let child = process.fork();
+    let taken = world.lab.sim().elapsed().raw() - before.raw();
+    assert!(taken < MOST_OF_FORK, "{taken} ps");
+    assert!(holds(&process) && holds(&child));
+    device.release(MakeDirty::No);
+    end(&world, &[&process, &child]);
 }
 
 fn a_split_that_finds_no_memory_changes_nothing<I: Isa>() {
