@@ -9,7 +9,7 @@ use core::fmt;
 use pagewright_arch::{LeafFlags, SoftEntry, SoftKind};
 use pagewright_sync::Platform;
 use pagewright_table::{EntryView, Tables};
-use pagewright_types::{PageRange, Pfn, SwapEntry, VirtAddr};
+use pagewright_types::{Level, PageRange, Pfn, SwapEntry, VirtAddr};
 
 bitflags::bitflags! {
     /// The flags of a page, with Linux's bits.
@@ -115,6 +115,9 @@ impl<P: Platform> Mm<P> {
         if !leaf.is_special() {
             state.set(PagemapFlags::FILE, !self.frames().folio(pfn).is_anon());
             state.set(PagemapFlags::EXCLUSIVE, self.mappings_of(pfn) == 1 && locked.sharers() == 1);
+        } else if leaf.level() > Level::PTE {
+            // `pagemap_pmd_range` takes the huge page of zeroes for one of a file.
+            state |= PagemapFlags::FILE;
         }
         PagemapEntry::new(Some(pfn), state)
     }

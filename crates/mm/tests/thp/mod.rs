@@ -1,5 +1,6 @@
 //! Transparent huge pages: which faults map them, and what calls, forks and stores make of them.
 
+mod advice;
 mod consumers;
 mod deferred;
 mod faults;

@@ -112,6 +112,7 @@ impl<P: Platform> Mm<P> {
     ///
     /// Linux: `madvise_free_pte_range`.
     fn free_lazily(&self, tables: OwnTables<'_, P>, vma: &Vma<P>, part: PageRange, gather: &mut Gather<'_, P>) -> bool {
+        let part = without_cut_zeroes(tables, part);
         let mut whole = WholeFolios::within(part);
         for (table, under) in tables.locked(part, vma.mlocked()) {
             gather.meet(table.table());
@@ -189,4 +190,19 @@ impl<P: Platform> Mm<P> {
         drop(lock);
         clean
     }
+}
+
+/// A range without the huge pages of zeroes that its ends cut.
+///
+/// They have nothing to free, so they are not split, and a store maps a huge page there
+/// (`madvise_free_huge_pmd`).
+fn without_cut_zeroes<P: Platform>(tables: OwnTables<'_, P>, range: PageRange) -> PageRange {
+    let cut = |at: VirtAddr| match tables.peek(at) {
+        EntryView::Leaf(leaf) if leaf.is_special() && !at.is_aligned(leaf.level().span()) => Some(leaf.level().span()),
+        _ => None,
+    };
+    let start = cut(range.start()).map_or(range.start(), |span| range.start().align_down(span).add(span));
+    let end = cut(range.end()).map_or(range.end(), |span| range.end().align_down(span));
+    let start = start.min(range.end());
+    PageRange::new(start, end.max(start))
 }
