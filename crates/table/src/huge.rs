@@ -142,7 +142,7 @@ impl<P: Platform, R: TableRight> LockedTable<'_, P, R> {
     /// The end of the entries from that for `va` on which point to no table.
     ///
     /// They are in this table and before `end`.
-    pub(crate) fn end_of_huge(&self, va: VirtAddr, end: VirtAddr) -> VirtAddr {
+    pub fn end_of_huge(&self, va: VirtAddr, end: VirtAddr) -> VirtAddr {
         let last = self.range().end().min(end);
         let part = PageRange::new(va, last);
         let is_pointer = |at: &VirtAddr| match P::Isa::decode(self.level(), self.pte(*at)) {

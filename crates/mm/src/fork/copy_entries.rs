@@ -14,7 +14,7 @@ use pagewright_table::{
 };
 use pagewright_tlb::Gather;
 use pagewright_tlb::frames::{BlockList, FolioFlags, FolioOwner, NoFrames};
-use pagewright_types::{Counter, Level, Order, PageRange, Rights};
+use pagewright_types::{Counter, Level, Order, PageRange, Rights, VirtAddr};
 
 impl<P: Platform> Mm<P> {
     /// Copies what stands under parts of the parent, one table after the other.
@@ -25,62 +25,18 @@ impl<P: Platform> Mm<P> {
         &self,
         parts: impl Iterator<Item = (OwnTables<'h, P>, PageRange)>,
         child: (&Space<P>, &HeldMap<'_, P>),
-        vma: &Vma<P>,
+        (vma, range): (&Vma<P>, PageRange),
         gather: &mut Gather<'_, P>,
     ) -> Result<(), MmError> {
         let (space, child) = child;
-        let to_tables = child.tables(&self.tlb);
-        for (from_tables, span) in parts {
-            let mut level = from_tables.find(span.start(), Level::PTE).level;
-            let Some(to_tables) = to_tables.try_own(span) else { continue };
-            self.make_table(to_tables, span.start(), level)?;
-            let mut hooks = ForkCopies::new(self, space, vma);
-            let mut reserve = TableReserve::new(&self.tlb);
-            let (mut start, mut outcome) = (span.start(), Ok(()));
-            while start < span.end() {
-                let part = PageRange::new(start, span.end());
-                if level > Level::PTE {
-                    let Some(from) = from_tables.lock_level(start, level) else { break };
-                    let huge = from.huge_leaves(part);
-                    drop(from);
-                    outcome = self.fill(&mut reserve, huge).map_err(MmError::from);
-                    if outcome.is_err() {
-                        break;
-                    }
-                }
-                let Some(from) = from_tables.lock_level(start, level) else { break };
-                let Some(to) = to_tables.lock_level(start, level) else { break };
-                let (copied, stop) = match level {
-                    Level::PTE => from.copy_run(&to, part, &mut hooks, gather),
-                    _ => from.copy_huge_run(&to, part, &mut hooks, &mut reserve, gather),
-                };
-                drop((to, from));
-                self.tlb.count(Counter::PwForkEntries, copied);
-                match stop {
-                    Ok(()) => break,
-                    Err(CopyStop::TooManyRefs(va)) => {
-                        outcome = Err(MmError::TooManyHolders { va });
-                        break;
-                    }
-                    Err(CopyStop::PinnedBlock(va)) => {
-                        // INV-FORK-BLOCK: its pages are copied one by one, as by `copy_huge_pmd`.
-                        outcome = self.make_table(to_tables, va, Level::PTE);
-                        if outcome.is_err() {
-                            break;
-                        }
-                        self.split_huge_leaf(*from_tables, va, vma.mlocked());
-                        (level, start) = (Level::PTE, va);
-                    }
-                    Err(CopyStop::NoFrame(va)) => {
-                        start = va;
-                        outcome = hooks.fill_spare(vma).map_err(MmError::from);
-                        if outcome.is_err() {
-                            break;
-                        }
-                    }
-                }
+        let mut copy =
+            EntryCopy { mm: self, to: child.tables(&self.tlb), hooks: ForkCopies::new(self, space, vma), vma };
+        let mut done = range.start();
+        for (from, span) in parts {
+            // Huge entries of one table are copied together, and are a part each.
+            if span.start() >= done {
+                done = copy.part(from, PageRange::new(span.start(), range.end()), gather)?;
             }
-            outcome?;
         }
         Ok(())
     }
@@ -110,6 +66,100 @@ impl<P: Platform> Mm<P> {
             self.tlb.count(Counter::PwForkEntries, copied);
         }
         Ok(())
+    }
+}
+
+/// The copy of the entries of one mapping.
+struct EntryCopy<'a, 'h, P: Platform> {
+    mm: &'a Mm<P>,
+    to: Tables<'h, P>,
+    hooks: ForkCopies<'a, P>,
+    vma: &'a Vma<P>,
+}
+
+impl<P: Platform> EntryCopy<'_, '_, P> {
+    /// Copies the entries of the table at which `rest` begins, and returns where they end.
+    ///
+    /// They are those of a last-level table, or neighbouring entries above the last level.
+    fn part(
+        &mut self,
+        from: OwnTables<'_, P>,
+        rest: PageRange,
+        gather: &mut Gather<'_, P>,
+    ) -> Result<VirtAddr, MmError> {
+        let start = rest.start();
+        match from.find(start, Level::PTE).level {
+            Level::PTE => self.last_level(from, start, rest.end(), gather),
+            level => self.huge(from, level, rest, gather),
+        }
+    }
+
+    /// Copies neighbouring entries of a table above the last level, as [`part`](Self::part).
+    ///
+    /// Deposits for all of them are had before one is weakened.
+    fn huge(
+        &mut self,
+        from: OwnTables<'_, P>,
+        level: Level,
+        rest: PageRange,
+        gather: &mut Gather<'_, P>,
+    ) -> Result<VirtAddr, MmError> {
+        let (start, mut reserve) = (rest.start(), TableReserve::new(&self.mm.tlb));
+        let Some(table) = from.lock_level(start, level) else { return Ok(start.add(level.span())) };
+        let part = PageRange::new(start, table.end_of_huge(start, rest.end()));
+        let huge = table.huge_leaves(part);
+        drop(table);
+        let Some(to) = self.to.try_own(part) else { return Ok(part.end()) };
+        self.mm.make_table(to, start, level)?;
+        self.mm.fill(&mut reserve, huge)?;
+        let Some(table) = from.lock_level(start, level) else { return Ok(part.end()) };
+        let Some(child) = to.lock_level(start, level) else { return Ok(part.end()) };
+        let (copied, stop) = table.copy_huge_run(&child, part, &mut self.hooks, &mut reserve, gather);
+        drop((child, table));
+        self.mm.tlb.count(Counter::PwForkEntries, copied);
+        match stop {
+            Ok(()) => Ok(part.end()),
+            Err(CopyStop::PinnedBlock(va)) => {
+                // INV-FORK-BLOCK: its pages are copied one by one, as by `copy_huge_pmd`.
+                let block = PageRange::new(va, va.add(level.span()));
+                let Some((from, to)) = from.try_own(block).zip(self.to.try_own(block)) else { return Ok(block.end()) };
+                self.mm.make_table(to, va, Level::PTE)?;
+                self.mm.split_huge_leaf(*from, va, self.vma.mlocked());
+                self.last_level(from, va, block.end(), gather)
+            }
+            Err(CopyStop::TooManyRefs(va) | CopyStop::NoFrame(va)) => Err(MmError::TooManyHolders { va }),
+        }
+    }
+
+    /// Copies the entries of the last-level table for `start`, up to `end`, as [`part`](Self::part).
+    fn last_level(
+        &mut self,
+        from: OwnTables<'_, P>,
+        mut start: VirtAddr,
+        end: VirtAddr,
+        gather: &mut Gather<'_, P>,
+    ) -> Result<VirtAddr, MmError> {
+        let part = PageRange::new(start, start.align_down(Level::PMD.span()).add(Level::PMD.span()).min(end));
+        let Some(to) = self.to.try_own(part) else { return Ok(part.end()) };
+        self.mm.make_table(to, start, Level::PTE)?;
+        loop {
+            let Some(table) = from.lock(start) else { return Ok(part.end()) };
+            let Some(child) = to.lock(start) else { return Ok(part.end()) };
+            let rest = PageRange::new(start, part.end());
+            let (copied, stop) = table.copy_run(&child, rest, &mut self.hooks, gather);
+            drop((child, table));
+            self.mm.tlb.count(Counter::PwForkEntries, copied);
+            match stop {
+                Ok(()) => return Ok(part.end()),
+                Err(CopyStop::NoFrame(va)) => {
+                    start = va;
+                    self.hooks.fill_spare(self.vma)?;
+                }
+                Err(CopyStop::TooManyRefs(va) | CopyStop::PinnedBlock(va)) => {
+                    return Err(MmError::TooManyHolders { va });
+                }
+            }
+        }
     }
 }
 

@@ -105,7 +105,7 @@ impl<P: Platform> Mm<P> {
                 self.copy_markers(spans, &to)?;
             } else {
                 self.declare_reduced(parent, range, Rights::RX);
-                self.copy_entries(spans, (child, &to), vma, gather)?;
+                self.copy_entries(spans, (child, &to), (vma, range), gather)?;
             }
         }
         if !shares {

@@ -16,9 +16,11 @@ use pagewright_sync::Platform;
 use pagewright_table::{Shareable, TableReserve};
 use pagewright_tlb::Gather;
 use pagewright_tlb::frames::{NoFrames, RssKind};
-use pagewright_types::{Counter, PAGE_SIZE, PageRange, Rights};
+use pagewright_types::{Counter, Level, PAGE_SIZE, PageRange, Rights};
 
-/// Pages of its own, and swap entries, from which on a space is not small.
+/// Entries of pages of its own and of swap from which on a space is not small.
+///
+/// A huge leaf is one entry, which fork copies.
 ///
 /// Copying an entry and clearing it at exit takes 200 instructions on the bare-metal kernel, and 22
 /// ns on a host; breaking the tables of a stack and of data, in parent and child, takes 40 000
@@ -26,6 +28,8 @@ use pagewright_types::{Counter, PAGE_SIZE, PageRange, Rights};
 /// (`pagewright evaluate cow-table`, the matrix). This is between them.
 const SMALL_ENTRIES: u64 = 320;
 /// Tables below the root from which on a space is not small; a copy allocates one for each.
+///
+/// Deposits do not count: they are copied with their leaves, however the tables are.
 const SMALL_TABLES: u64 = 16;
 
 /// Whether a program has asked for shared page tables (`MMF_COW_PTE_READY`, `MMF_COW_PTE`).
@@ -94,7 +98,10 @@ impl<P: Platform> Mm<P> {
 /// Whether copying a space costs less than sharing its tables and breaking them.
 fn is_small<P: Platform>(space: &Space<P>) -> bool {
     let (table, rss) = (space.table(), space.rss());
-    rss.of(RssKind::Anon) + rss.swapped() < SMALL_ENTRIES && table.bytes() < SMALL_TABLES * PAGE_SIZE
+    let (pages, huge) = (rss.of(RssKind::Anon) + rss.swapped(), table.deposits());
+    // Leaves of the huge page of zeroes have deposits and no pages.
+    let entries = pages.saturating_sub(huge * (Level::ENTRIES as u64 - 1));
+    entries < SMALL_ENTRIES && table.bytes() < (SMALL_TABLES + huge) * PAGE_SIZE
 }
 
 /// Whether fork may share the page tables of every mapping under `range`.

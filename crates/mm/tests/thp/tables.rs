@@ -6,7 +6,7 @@ use pagewright_lab::harness::{ANON, CPU, OTHER, TestProcess, TestWorld, at};
 use pagewright_lab::planted_bugs_are_found;
 use pagewright_mm::counters::Gauge;
 use pagewright_mm::{Advice, MapFlags, MmSetting, RemapFlags, RemapRequest};
-use pagewright_types::{Level, Rights, VirtAddr};
+use pagewright_types::{Counter, Level, Rights, VirtAddr};
 use std::rc::Rc;
 
 on_both! {
@@ -20,6 +20,7 @@ on_both! {
     a_huge_page_is_copied_by_fork: assert!(forked::<I>(0)),
     /// INV-HUGE-OWN.
     a_huge_page_is_copied_by_fork_where_its_table_has_moved: assert!(moved_then_forked::<I>(0)),
+    a_huge_page_is_one_entry_where_the_setting_of_shared_tables_is_auto,
 }
 
 const GIB: u64 = 1 << 30;
@@ -34,6 +35,25 @@ fn huge<I: Isa>() -> (Rc<TestWorld<I>>, TestProcess<I>) {
     process.map_huge(BASE);
     process.write(CPU, at(BASE, 7), 7);
     (world, process)
+}
+
+/// Tables are shared from 320 entries or 16 tables on.
+fn a_huge_page_is_one_entry_where_the_setting_of_shared_tables_is_auto<I: Isa>() {
+    const HUGE: u64 = 14;
+    let world = TestWorld::<I>::sized(2, 40 << 20);
+    world.set(MmSetting::CowPageTables, "auto");
+    let process = TestProcess::new(&world);
+    process.map_at(BASE, GIB / SPAN * PAGES, Rights::RW, ANON | MapFlags::FIXED | MapFlags::NORESERVE);
+    (0..HUGE).for_each(|page| process.map_huge(BASE.add(page * SPAN)));
+    let small = BASE.add(HUGE * SPAN);
+    let shared = |pages: u64| {
+        (0..pages).for_each(|page| process.write(CPU, at(small, page), page));
+        process.fork().end();
+        world.count(Counter::PwTableShared)
+    };
+    assert_eq!(shared(319 - HUGE), 0, "319 entries, and 4 tables with 14 deposits");
+    assert_eq!(shared(320 - HUGE), 1, "the table of small pages");
+    end(&world, &[&process]);
 }
 
 fn remap<I: Isa>(process: &TestProcess<I>, len: u64, to: VirtAddr) {
