@@ -75,6 +75,8 @@ impl<'a, P: Platform> Fault<'a, P> {
             return self.map_large(ThpOrders::PMD);
         }
         let Some(block) = self.free_block(Order::PMD) else { return Ok(None) };
+        // As `do_huge_pmd_anonymous_page`, which does so before it looks at the kind of fault.
+        self.vma.note_anon();
         let mut reserve = TableReserve::new(&self.mm.tlb);
         self.mm.fill(&mut reserve, self.tables_for(Order::PMD))?;
         let Some(pfn) = self.mm.huge_zero_page() else {

@@ -1,4 +1,4 @@
-//! Advice on parts of what huge leaves map.
+//! Advice on parts of what huge leaves map, and the huge page of zeroes.
 
 use super::{BASE, PAGES};
 use pagewright_arch::{Isa, on_both};
@@ -9,6 +9,7 @@ use std::rc::Rc;
 
 on_both! {
     lazy_free_of_a_part_keeps_the_huge_page_of_zeroes,
+    a_mapping_with_the_huge_page_of_zeroes_stays_charged,
 }
 
 /// A process with room for two huge pages, and a little more.
@@ -36,4 +37,19 @@ fn lazy_free_of_a_part_keeps_the_huge_page_of_zeroes<I: Isa>() {
     assert_eq!((world.count(Counter::ThpSplitPmd), process.read(CPU, at(BASE, 1))), (1, 7));
     world.recount(&[&process]);
     TestProcess::end_all_at_rest(&[&process]);
+}
+
+/// Linux prepares an `anon_vma` for that page, and a mapping that has one stays charged.
+fn a_mapping_with_the_huge_page_of_zeroes_stays_charged<I: Isa>() {
+    let (world, process) = with_room::<I>();
+    process.unmap(BASE, 2 * PAGES + 4);
+    process.map_at(BASE, PAGES, Rights::RW, ANON | MapFlags::FIXED);
+    let charged = || world.on(CPU, |mm| mm.committed());
+    assert_eq!((process.read(CPU, BASE), charged()), (0, PAGES));
+    process.protect(BASE, PAGES, Rights::READ);
+    assert_eq!(charged(), PAGES);
+    let child = process.fork();
+    assert_eq!(child.read(CPU, at(BASE, 3)), 0);
+    world.recount(&[&process, &child]);
+    TestProcess::end_all_at_rest(&[&process, &child]);
 }
