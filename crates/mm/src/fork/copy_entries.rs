@@ -131,7 +131,7 @@ impl<P: Platform> EntryCopy<'_, '_, P> {
         }
     }
 
-    /// Copies the entries of the last-level table for `start`, up to `end`, as [`part`](Self::part).
+    /// Copies the entries of the last-level table for `start` up to `end`, as [`part`](Self::part).
     fn last_level(
         &mut self,
         from: OwnTables<'_, P>,
