@@ -592,7 +592,7 @@ fn help_lists_every_option() {
 fn evaluations_are_refused_before_they_run() {
     assert_refused(
         &["evaluate", "clearly"],
-        &["unknown evaluation clearly", "the evaluations are batch, clear, cow-table, lines, migrc"],
+        &["unknown evaluation clearly", "the evaluations are batch, clear, cow-table, lines, migrc, thp"],
     );
     assert_refused(&["evaluate", "migrc", "--rounds", "10"], &["--rounds"]);
     let scratch = Scratch::new("evaluate");

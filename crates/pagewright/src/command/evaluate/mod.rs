@@ -16,9 +16,11 @@ mod half_memory;
 mod lines;
 mod migrc;
 mod page;
+mod parent;
 mod plot;
 mod stats;
 mod text;
+mod thp;
 
 use super::{CommandError, OutFile};
 use crate::files::CommandFiles;
@@ -58,12 +60,13 @@ impl Context<'_> {
 type Evaluate = fn(&Context<'_>) -> Result<Evaluation, CommandError>;
 
 /// The evaluations, by name.
-const ALL: [(&str, Evaluate); 5] = [
+const ALL: [(&str, Evaluate); 6] = [
     ("batch", batch::run),
     ("clear", clear::run),
     ("cow-table", cow_table::run),
     ("lines", lines::run),
     ("migrc", migrc::run),
+    ("thp", thp::run),
 ];
 
 /// Why an evaluation could not finish.
@@ -100,14 +103,15 @@ pub(crate) enum EvaluateError {
 /// Options of `evaluate`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Evaluations to run: batch, clear, cow-table, lines or migrc.
+    /// Evaluations to run: batch, clear, cow-table, lines, migrc or thp.
     ///
     /// batch counts and models flushes that reclaim defers, on simulated machines, in about half a
     /// minute. clear measures uncached clearing of memory on this computer, in about a minute, with
     /// 5 GiB of memory. cow-table measures forks that share page tables, and Linux's, in about a
     /// minute, with up to half of the memory that is available. lines models the locks and counters
     /// that up to 64 CPUs share while they fault, in a few seconds. migrc counts flushes that pages
-    /// which move on memory tiers spare. The default is all.
+    /// which move on memory tiers spare. thp counts and measures what huge pages cost and save, in
+    /// about a minute. The default is all.
     names: Vec<String>,
     /// Let clear, cow-table and migrc use larger inputs and more repetitions.
     ///

@@ -1,6 +1,5 @@
 //! `evaluate cow-table`: counts and measures what sharing page tables at fork saves and costs.
 //!
-//! - `parent` – a process that forks, on a machine of its own, and the two ways of a fork.
 //! - `memory` – the tables of a child, as in the series' table.
 //! - `fork_time` – the time of a fork and what it touches, by size and mappings.
 //! - `fallbacks` – forks that copied tables, by reason.
@@ -33,13 +32,12 @@ mod memory;
 mod modelled;
 mod oom;
 mod pages;
-mod parent;
 mod random;
 mod snapshot;
 #[cfg(test)]
 mod tests;
 
-use super::{Context, EvaluateError, Evaluation, Scale, run_parallel};
+use super::{Context, EvaluateError, Evaluation, Scale, parent, run_parallel};
 use crate::command::CommandError;
 use cycles::CycleTimes;
 use fallbacks::Fallback;

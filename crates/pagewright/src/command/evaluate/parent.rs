@@ -5,7 +5,7 @@
 //! Not guaranteed: contents. On a [`TableMachine`] each page has its frame with a record, one
 //! reference and one mapping, and nothing in it.
 
-use super::super::EvaluateError;
+use super::EvaluateError;
 use pagewright_arch::Isa;
 use pagewright_host::{Arc, HostMachine, HostMemory, Platform, TableMachine, ThreadClock};
 use pagewright_mm::{Advice, MapFlags, MapRequest, Mm, MmSetting, MmSettings, Space};

@@ -1,0 +1,417 @@
+//! Locked instructions and cache lines of records, per operation on a folio.
+//!
+//! Key type: [`FolioOperation`], one operation. Each operation is
+//! executed instruction by instruction (`stepping`) on the records of a real memory manager.
+//!
+//! A record is one cache line. Its address is found by two references that are taken to known
+//! frames: a reference is one locked instruction on the record of the folio's head.
+//!
+//! Not guaranteed: the figures of another build. The build that runs is stepped, with its debug
+//! assertions if it has them; they load records and lock nothing.
+
+use super::super::parent::{Parent, failed};
+use super::super::{EvaluateError, Scale};
+use super::operations::OperationKind::{self, MapRun, Other, Reference, SplitPmd, UnmapLastOfRun, UnmapRun};
+use super::operations::OperationUse;
+use super::stepping::{SteppedUse, step};
+use pagewright_arch::X86_64;
+use pagewright_host::TableMachine;
+use pagewright_mm::{MapFlags, MmSetting, Space};
+use pagewright_tlb::frames::{Folio, FolioRefs, Frames, PageCounts};
+use pagewright_types::{Access, Order, Pfn, VirtAddr};
+use std::collections::BTreeSet;
+
+type Machine = TableMachine<X86_64>;
+
+/// Bytes of the machine's memory.
+const MEMORY: u64 = 64 << 20;
+/// A page of a large folio that is not its first.
+const TAIL: u32 = 100;
+/// Pages of a run.
+const RUN: u32 = 16;
+/// The first page of a run.
+const RUN_START: u32 = 32;
+
+/// An operation on a folio.
+struct FolioOperation {
+    name: &'static str,
+    kind: OperationKind,
+    /// Runs before the operation, and is not counted.
+    prepare: fn(&FolioScene) -> Option<FolioRefs>,
+    operate: fn(&FolioScene, Option<FolioRefs>) -> Option<FolioRefs>,
+    /// The head of the folio.
+    head: fn(&FolioScene) -> Pfn,
+}
+
+/// A process with a small folio and a large one of 2 MiB, mapped by a huge leaf.
+struct FolioScene {
+    process: Parent<Machine>,
+    small: Pfn,
+    head: Pfn,
+}
+
+impl FolioScene {
+    fn new() -> Result<Self, EvaluateError> {
+        let process = Parent::without_contents(MEMORY)?;
+        let small = process.map(VirtAddr::ZERO, Order::ZERO.bytes(), MapFlags::empty())?.start();
+        process.store(&process.space, small)?;
+        enable(&process, "always")?;
+        let large = process.map(VirtAddr::ZERO, Order::PMD.bytes(), MapFlags::empty())?.start();
+        process.store(&process.space, large)?;
+        let [small, head] = [small, large].map(|va| leaf(&process, &process.space, va));
+        let scene = Self { small: small?, head: head?, process };
+        match scene.large().order() {
+            Order::PMD => Ok(scene),
+            other => Err(failed(format!("the huge page has {other:?}"))),
+        }
+    }
+
+    fn frames(&self) -> &Frames<Machine> {
+        self.process.mm.tlb().frames()
+    }
+
+    fn small(&self) -> Folio<'_> {
+        self.frames().folio(self.small)
+    }
+
+    fn large(&self) -> Folio<'_> {
+        self.frames().folio(self.head)
+    }
+
+    /// The large folio, found by a frame that is not its first.
+    fn by_tail(&self) -> Folio<'_> {
+        self.frames().folio(self.head.add(TAIL))
+    }
+
+    /// `n` references to the large folio.
+    fn large_refs(&self, n: u32) -> FolioRefs {
+        let mut refs = FolioRefs::from(self.large().get());
+        (1..n).for_each(|_| refs.add(self.large().get().into()));
+        refs
+    }
+
+    fn put(&self, refs: Option<FolioRefs>) -> Option<FolioRefs> {
+        let block = refs.and_then(|refs| self.frames().put_refs(refs));
+        debug_assert!(block.is_none(), "other references remain");
+        None
+    }
+}
+
+/// Sets `transparent_hugepage.enabled`.
+pub(super) fn enable(process: &Parent<Machine>, word: &str) -> Result<(), EvaluateError> {
+    let setting = MmSetting::ThpEnabled;
+    let value = setting.parse(word).ok_or_else(|| failed(word))?;
+    process.mm.settings().set(setting, value).map_err(failed)
+}
+
+/// The frame that a space maps at `va`.
+fn leaf(process: &Parent<Machine>, space: &Space<Machine>, va: VirtAddr) -> Result<Pfn, EvaluateError> {
+    process.mm.fault(space, va, Access::Write).map_err(failed)?;
+    let leaf = space.map().read().tables(process.mm.tlb()).peek(va).leaf();
+    leaf.map(|leaf| leaf.pfn()).ok_or_else(|| failed(format!("nothing is mapped at {va}")))
+}
+
+const fn run() -> std::ops::Range<u32> {
+    RUN_START..RUN_START + RUN
+}
+
+/// Prepares nothing.
+const NOTHING: fn(&FolioScene) -> Option<FolioRefs> = |_| None;
+const SMALL: fn(&FolioScene) -> Pfn = |scene| scene.small;
+const LARGE: fn(&FolioScene) -> Pfn = |scene| scene.head;
+
+/// References.
+const REFERENCES: [FolioOperation; 7] = [
+    FolioOperation {
+        name: "get, small folio",
+        kind: Reference,
+        prepare: NOTHING,
+        operate: |scene, _| Some(scene.small().get().into()),
+        head: SMALL,
+    },
+    FolioOperation {
+        name: "get, head",
+        kind: Reference,
+        prepare: NOTHING,
+        operate: |scene, _| Some(scene.large().get().into()),
+        head: LARGE,
+    },
+    FolioOperation {
+        name: "get, tail",
+        kind: Reference,
+        prepare: NOTHING,
+        operate: |scene, _| Some(scene.by_tail().get().into()),
+        head: LARGE,
+    },
+    FolioOperation {
+        name: "get without a lock (try_get), tail",
+        kind: Reference,
+        prepare: NOTHING,
+        operate: |scene, _| scene.frames().try_get_folio(scene.head.add(TAIL)).map(FolioRefs::from),
+        head: LARGE,
+    },
+    FolioOperation {
+        name: "put, small folio",
+        kind: Reference,
+        prepare: |scene| Some(scene.small().get().into()),
+        operate: |scene, refs| scene.put(refs),
+        head: SMALL,
+    },
+    FolioOperation {
+        name: "put, head",
+        kind: Reference,
+        prepare: |scene| Some(scene.large().get().into()),
+        operate: |scene, refs| scene.put(refs),
+        head: LARGE,
+    },
+    FolioOperation {
+        name: "put, tail",
+        kind: Reference,
+        prepare: |scene| Some(scene.by_tail().get().into()),
+        operate: |scene, refs| scene.put(refs),
+        head: LARGE,
+    },
+];
+
+/// Entries of one page.
+const PAGES: [FolioOperation; 6] = [
+    FolioOperation {
+        name: "map a small folio once more",
+        kind: Other,
+        prepare: NOTHING,
+        operate: |scene, _| {
+            scene.small().get_and_map_page(0);
+            None
+        },
+        head: SMALL,
+    },
+    FolioOperation {
+        name: "unmap a small folio, put; another entry remains",
+        kind: Other,
+        prepare: |scene| {
+            scene.small().map_page(0);
+            Some(scene.small().get().into())
+        },
+        operate: |scene, refs| {
+            scene.small().unmap_small();
+            scene.put(refs)
+        },
+        head: SMALL,
+    },
+    FolioOperation {
+        name: "map the head page, its first own entry",
+        kind: Other,
+        prepare: NOTHING,
+        operate: |scene, _| {
+            scene.large().get_and_map_pages(0..1, PageCounts::Shared);
+            None
+        },
+        head: LARGE,
+    },
+    FolioOperation {
+        name: "map a tail page, its first own entry",
+        kind: MapRun,
+        prepare: NOTHING,
+        operate: |scene, _| {
+            scene.large().get_and_map_pages(TAIL..TAIL + 1, PageCounts::Shared);
+            None
+        },
+        head: LARGE,
+    },
+    FolioOperation {
+        name: "unmap a tail page, put; another own entry remains",
+        kind: UnmapRun,
+        prepare: |scene| {
+            scene.large().map_page(TAIL);
+            scene.large().map_page(TAIL);
+            Some(scene.large_refs(2))
+        },
+        operate: |scene, refs| {
+            scene.large().unmap_page(TAIL);
+            scene.put(refs)
+        },
+        head: LARGE,
+    },
+    FolioOperation {
+        name: "unmap a tail page, put; no own entry remains",
+        kind: UnmapLastOfRun,
+        prepare: |scene| {
+            scene.large().map_page(TAIL);
+            Some(scene.large_refs(1))
+        },
+        operate: |scene, refs| {
+            scene.large().unmap_page(TAIL);
+            scene.put(refs)
+        },
+        head: LARGE,
+    },
+];
+
+/// Entries of a run of pages, and of the whole folio.
+const RUNS: [FolioOperation; 8] = [
+    FolioOperation {
+        name: "map a run of 16 pages, own table",
+        kind: MapRun,
+        prepare: NOTHING,
+        operate: |scene, _| {
+            scene.large().get_and_map_pages(run(), PageCounts::Sole);
+            None
+        },
+        head: LARGE,
+    },
+    FolioOperation {
+        name: "map a run of 16 pages",
+        kind: MapRun,
+        prepare: NOTHING,
+        operate: |scene, _| {
+            scene.large().get_and_map_pages(run(), PageCounts::Shared);
+            None
+        },
+        head: LARGE,
+    },
+    FolioOperation {
+        name: "unmap a run of 16 pages, put; other own entries remain",
+        kind: UnmapRun,
+        prepare: |scene| {
+            scene.large().get_and_map_pages(run(), PageCounts::Shared);
+            scene.large().get_and_map_pages(run(), PageCounts::Shared);
+            Some(scene.large_refs(RUN))
+        },
+        operate: |scene, refs| {
+            scene.large().unmap_pages(run(), PageCounts::Shared);
+            scene.put(refs)
+        },
+        head: LARGE,
+    },
+    FolioOperation {
+        name: "unmap a run of 16 pages, put; none remains, own table",
+        kind: UnmapLastOfRun,
+        prepare: |scene| {
+            scene.large().get_and_map_pages(run(), PageCounts::Sole);
+            Some(scene.large_refs(RUN))
+        },
+        operate: |scene, refs| {
+            scene.large().unmap_pages(run(), PageCounts::Sole);
+            scene.put(refs)
+        },
+        head: LARGE,
+    },
+    FolioOperation {
+        name: "map whole (PMD) once more",
+        kind: Other,
+        prepare: NOTHING,
+        operate: |scene, _| {
+            scene.large().get_and_map_entire();
+            None
+        },
+        head: LARGE,
+    },
+    FolioOperation {
+        name: "unmap whole (PMD), put; another entry remains",
+        kind: Other,
+        prepare: |scene| {
+            scene.large().map_entire();
+            Some(scene.large_refs(1))
+        },
+        operate: |scene, refs| {
+            scene.large().unmap_entire();
+            scene.put(refs)
+        },
+        head: LARGE,
+    },
+    FolioOperation {
+        name: "PMD split, the only entry",
+        kind: SplitPmd,
+        prepare: NOTHING,
+        operate: |scene, _| {
+            scene.large().split_entire(PageCounts::Sole);
+            None
+        },
+        head: LARGE,
+    },
+    FolioOperation {
+        name: "PMD split, another process maps the folio whole",
+        kind: SplitPmd,
+        prepare: |scene| {
+            scene.large().get_and_map_entire();
+            None
+        },
+        operate: |scene, _| {
+            scene.large().split_entire(PageCounts::Shared);
+            None
+        },
+        head: LARGE,
+    },
+];
+
+/// Where the records are: the lines of frame 0 and of the last frame.
+struct RecordLines {
+    first: u64,
+    last: u64,
+}
+
+impl RecordLines {
+    /// Finds them by the references that get takes.
+    fn find(scene: &FolioScene) -> Result<Self, EvaluateError> {
+        let line = |operation: &FolioOperation| {
+            let used = operation.step(scene)?;
+            let locked: BTreeSet<_> = used.locked.iter().map(|address| SteppedUse::line_of(*address)).collect();
+            match locked.into_iter().collect::<Vec<_>>()[..] {
+                [line] => Ok(line),
+                ref lines => Err(failed(format!("{} locks {} lines", operation.name, lines.len()))),
+            }
+        };
+        let (small, large) = (line(&REFERENCES[0])?, line(&REFERENCES[1])?);
+        let first = small - u64::from(scene.small.raw());
+        if large - first != u64::from(scene.head.raw()) {
+            return Err(failed("a record is not one cache line"));
+        }
+        Ok(Self { first, last: first + scene.frames().managed() - 1 })
+    }
+
+    fn contains(&self, line: u64) -> bool {
+        (self.first..=self.last).contains(&line)
+    }
+
+    fn of(&self, pfn: Pfn) -> u64 {
+        self.first + u64::from(pfn.raw())
+    }
+}
+
+impl FolioOperation {
+    fn step(&self, scene: &FolioScene) -> Result<SteppedUse, EvaluateError> {
+        step(|| (self.prepare)(scene), |refs| (self.operate)(scene, refs))
+    }
+
+    fn count(&self, scene: &FolioScene, lines: &RecordLines) -> Result<OperationUse, EvaluateError> {
+        let used = self.step(scene)?;
+        let head = lines.of((self.head)(scene));
+        let locked = used.locked.iter().map(|address| SteppedUse::line_of(*address));
+        let (records, elsewhere): (Vec<_>, Vec<_>) = locked.partition(|line| lines.contains(*line));
+        let on_head = records.iter().filter(|line| **line == head).count() as u64;
+        let of_records = |all: &BTreeSet<u64>| all.iter().filter(|line| lines.contains(**line)).count() as u64;
+        Ok(OperationUse {
+            name: self.name,
+            kind: self.kind,
+            locked_head: on_head,
+            locked_records: records.len() as u64 - on_head,
+            locked_elsewhere: elsewhere.len() as u64,
+            records: of_records(&used.lines),
+            records_stored: of_records(&used.stored),
+        })
+    }
+}
+
+/// Counts the operations; in the tour not the runs and splits, which have many instructions.
+///
+/// # Errors
+/// [`EvaluateError::Memory`], and [`EvaluateError::Machine`] if the host permits no ptrace.
+pub(super) fn measure(scale: Scale) -> Result<Vec<OperationUse>, EvaluateError> {
+    let scene = FolioScene::new()?;
+    if !step(|| (), |()| ())?.locked.is_empty() {
+        return Err(failed("the stops around an operation lock something"));
+    }
+    let lines = RecordLines::find(&scene)?;
+    let runs: &[_] = if scale == Scale::Tour { &[] } else { &RUNS };
+    REFERENCES.iter().chain(&PAGES).chain(runs).map(|operation| operation.count(&scene, &lines)).collect()
+}

@@ -1,0 +1,85 @@
+//! What an operation on a folio uses: locked instructions and records.
+//!
+//! Key type: [`OperationUse`].
+//!
+//! Not guaranteed: that the host counts it; `counted` does, on x86-64 Linux.
+
+use super::super::{Run, Table};
+
+/// What an operation does, as the promises tell them apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum OperationKind {
+    /// Takes a reference or gives one up.
+    Reference,
+    /// Maps a run of pages of a folio, of which none has an entry of its own.
+    MapRun,
+    /// Unmaps a run of which each page has another entry.
+    UnmapRun,
+    /// Unmaps a run of whose pages it was the last entry.
+    UnmapLastOfRun,
+    /// Splits an entry for the whole into entries for each page.
+    SplitPmd,
+    /// None of these.
+    Other,
+}
+
+/// What an operation used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct OperationUse {
+    pub(super) name: &'static str,
+    pub(super) kind: OperationKind,
+    /// Locked instructions on the record of the folio's head, on other records, and elsewhere.
+    pub(super) locked_head: u64,
+    pub(super) locked_records: u64,
+    pub(super) locked_elsewhere: u64,
+    /// Records that were loaded from or stored to, and those that were stored to.
+    pub(super) records: u64,
+    pub(super) records_stored: u64,
+}
+
+impl OperationUse {
+    pub(super) const fn locked(&self) -> u64 {
+        self.locked_head + self.locked_records + self.locked_elsewhere
+    }
+
+    const fn figures(&self) -> [(&'static str, u64); 6] {
+        [
+            ("locked", self.locked()),
+            ("locked_head", self.locked_head),
+            ("locked_records", self.locked_records),
+            ("locked_elsewhere", self.locked_elsewhere),
+            ("records", self.records),
+            ("records_stored", self.records_stored),
+        ]
+    }
+}
+
+/// The operations, one a row.
+pub(super) fn table(operations: &[OperationUse]) -> Table {
+    let head = [
+        "operation",
+        "locked instructions",
+        "on the head",
+        "on other records",
+        "elsewhere",
+        "records used",
+        "stored to",
+    ];
+    let row = |used: &OperationUse| {
+        let figures = used.figures().map(|(_, figure)| figure.to_string());
+        std::iter::once(used.name.to_owned()).chain(figures).collect()
+    };
+    Table {
+        title: "An operation on a folio, counted in the machine code".to_owned(),
+        head: head.map(str::to_owned).to_vec(),
+        rows: operations.iter().map(row).collect(),
+    }
+}
+
+pub(super) fn runs(operations: &[OperationUse]) -> Vec<Run> {
+    let run = |used: &OperationUse| {
+        Run::of(format!("operation: {}", used.name), "a folio of 4 KiB, or of 2 MiB".to_owned())
+            .with_counters(used.figures())
+    };
+    operations.iter().map(run).collect()
+}
