@@ -6,6 +6,7 @@
 //! A workload about memory tiers comes with the machine that it is for ([`WorkloadMachine`]).
 
 mod cross_section;
+mod heaps;
 
 use crate::replay::EventSource;
 use crate::trace::{
@@ -53,7 +54,18 @@ pub struct WorkloadMachine {
 }
 
 /// The workloads.
-const ALL: [&Program; 6] = [&CROSS_SECTION, &FORK_SERVER, &MAP_UNMAP, &PAGE_OUT, &PROTECT, &SWEEP];
+const ALL: [&Program; 10] = [
+    &CROSS_SECTION,
+    &FORK_SERVER,
+    &heaps::DENSE,
+    &heaps::EVACUATING,
+    &heaps::PURGING,
+    &heaps::SPARSE,
+    &MAP_UNMAP,
+    &PAGE_OUT,
+    &PROTECT,
+    &SWEEP,
+];
 
 /// The names of the workloads.
 pub fn names() -> impl Iterator<Item = &'static str> {
@@ -185,13 +197,15 @@ struct Script {
     random: Pcg64,
     /// The highest number of a thread or process so far.
     last_id: u32,
+    /// Which of its two spaces a copying collector uses.
+    last_space: u64,
     /// One of so many runs of loads also stores, by random choices of their own.
     stores: Option<(Pcg64, u64)>,
 }
 
 impl Script {
     fn new(seed: u64) -> Self {
-        Self { events: Vec::new(), random: Pcg64::seed_from_u64(seed), last_id: 1, stores: None }
+        Self { events: Vec::new(), random: Pcg64::seed_from_u64(seed), last_id: 1, last_space: 0, stores: None }
     }
 
     fn begin(&mut self, name: &str) {

@@ -13,11 +13,13 @@ use std::process::ExitCode;
 #[derive(clap::Args)]
 #[command(after_help = crate::setting::simulated_settings_help())]
 pub(crate) struct Args {
-    /// Workload: cross-section, fork-server, map-unmap, pageout (needs --swap), protect or sweep.
+    /// Workload: cross-section, fork-server, heap-…, map-unmap, pageout, protect or sweep.
     ///
     /// cross-section reads large tables on two memory tiers, fork-server forks a child for each
-    /// request, map-unmap maps and unmaps 1 to 64 pages, pageout reads shared memory and pages it
-    /// out, protect changes rights that four threads use, sweep reads 256 MiB at random.
+    /// request. heap-dense, heap-evacuating, heap-purging and heap-sparse are heaps of 256 MiB that
+    /// use their pages in four ways. map-unmap maps and unmaps 1 to 64 pages, pageout reads shared
+    /// memory and pages it out (needs --swap), protect changes rights that four threads use, sweep
+    /// reads 256 MiB at random.
     workload: String,
     #[command(flatten)]
     machine: MachineOptions,
