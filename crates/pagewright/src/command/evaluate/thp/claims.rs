@@ -2,12 +2,92 @@
 
 use super::super::{Claim, FigureKind, Verdict};
 use super::ThpResults;
+use super::first_store::FirstStores;
+use super::forks::{self, ForkRow};
 use super::operations::OperationKind::{MapRun, Reference, SplitPmd, UnmapLastOfRun, UnmapRun};
 use super::operations::{OperationKind, OperationUse};
+use super::programs::ProgramRun;
+use super::story::StoryEvent;
 use pagewright_types::Order;
 
 pub(super) fn claims(results: &ThpResults) -> Vec<Claim> {
-    operations(&results.operations)
+    let mut claims = operations(&results.operations);
+    claims.extend(story(&results.story));
+    claims.extend(AIMS.map(|(order, limit)| first_store(&results.first_stores, order, limit)));
+    claims.extend(results.forks.iter().filter(|row| row.word == "always").filter_map(fork));
+    claims.extend(memory(&results.programs));
+    claims
+}
+
+/// The orders of which a first store is to take a part of a base page's time, for each page.
+const AIMS: [(Order, f64); 2] = [(Order::new(4), 0.30), (Order::PMD, 0.15)];
+
+/// Promises about the story: a split is that of one process, and unmapped pages are freed later.
+fn story(events: &[StoryEvent]) -> Option<Claim> {
+    let event = |name: &str| events.iter().find(|event| event.name == name);
+    let [child, parent] = ["the child unmaps a half", "the parent unmaps the same half"].map(event);
+    let (reclaim, exit) = (event("reclaim")?, event("the child exits")?);
+    let (child, parent) = (child?, parent?);
+    let half = u64::from(Order::PMD.frames()) / 2;
+    let kept = child.huge == [true, false]
+        && child.splits == [1, 0]
+        && parent.splits == [2, 0]
+        && parent.frames == 2 * half
+        && (reclaim.frames, reclaim.splits[1], reclaim.queued) == (half, 1, 0)
+        && exit.frames == 0;
+    let ours = format!(
+        "parent's PMD kept: {}; {} PMDs split; frames in use {} after both unmap, {} after reclaim, {} after both exit",
+        if child.huge[0] { "yes" } else { "no" },
+        parent.splits[0],
+        parent.frames,
+        reclaim.frames,
+        exit.frames
+    );
+    let what = "A huge page in two processes, of which one and then the other unmaps a half";
+    let limit = "the other's PMD is kept; 256 frames are freed when memory is short, the others at the last exit";
+    Some(Claim::promised(what, limit, ours, FigureKind::Counted, Verdict::kept(kept)))
+}
+
+fn first_store(stores: &FirstStores, order: Order, limit: f64) -> Claim {
+    let ratio = stores.ratio(order);
+    let what = format!("First store without clearing, pages of {} KiB, for each 4 KiB", order.bytes() >> 10);
+    let promise = format!("at most {limit:.2} × of a 4 KiB page");
+    let ours = format!("{} ×", ratio.text());
+    Claim::promised(what, &promise, ours, FigureKind::Measured, Verdict::at_most(&ratio, limit))
+        .leaving_out("clearing, the exception and TLB misses")
+}
+
+/// A promise that a fork copies an entry for each huge leaf and shares none of their tables.
+fn fork(row: &ForkRow) -> Option<Claim> {
+    (row.bytes == forks::HUGE_LEAVES * Order::PMD.bytes()).then(|| {
+        let kept = row.entries == forks::HUGE_LEAVES && row.shared == 0;
+        let ours = format!("{} entries, {} tables shared", row.entries, row.shared);
+        let what = format!("A fork of 512 MiB in huge pages, {} page tables", row.mode.name());
+        let limit = format!("copies {} entries and shares no table", forks::HUGE_LEAVES);
+        Claim::promised(what, &limit, ours, FigureKind::Counted, Verdict::kept(kept))
+            .leaving_out("tables of other memory, of which the parent has none")
+    })
+}
+
+/// A promise for each program: no more faults with huge pages than without.
+fn memory(runs: &[ProgramRun]) -> Vec<Claim> {
+    let of = |run: &ProgramRun, word| runs.iter().find(|other| other.program == run.program && other.word == word);
+    let claim = |run: &ProgramRun| {
+        let (never, madvise) = (of(run, "never")?, of(run, "madvise")?);
+        let faults = format!("{} → {} → {} faults", never.faults, madvise.faults, run.faults);
+        let kept = run.faults <= madvise.faults && madvise.faults <= never.faults;
+        let times = |of: fn(&ProgramRun) -> u64| of(run) as f64 / of(never).max(1) as f64;
+        let left = format!(
+            "memory, {:.2} × with always; TLB misses, modelled, {:.2} ×; {} PMDs split",
+            times(|run| run.peak_bytes),
+            times(|run| run.tlb_misses),
+            run.split_pmd
+        );
+        let what = format!("Faults of {} under never → madvise → always", run.program);
+        let row = Claim::promised(what, "each no more than before", faults, FigureKind::Counted, Verdict::kept(kept));
+        Some(row.leaving_out(left))
+    };
+    runs.iter().filter(|run| run.word == "always").filter_map(claim).collect()
 }
 
 /// A promise about the operations of some kinds.

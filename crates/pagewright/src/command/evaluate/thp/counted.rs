@@ -13,15 +13,12 @@ use super::super::parent::{Parent, failed};
 use super::super::{EvaluateError, Scale};
 use super::operations::OperationKind::{self, MapRun, Other, Reference, SplitPmd, UnmapLastOfRun, UnmapRun};
 use super::operations::OperationUse;
+use super::process::{Machine, enable, leaf};
 use super::stepping::{SteppedUse, step};
-use pagewright_arch::X86_64;
-use pagewright_host::TableMachine;
-use pagewright_mm::{MapFlags, MmSetting, Space};
+use pagewright_mm::MapFlags;
 use pagewright_tlb::frames::{Folio, FolioRefs, Frames, PageCounts};
-use pagewright_types::{Access, Order, Pfn, VirtAddr};
+use pagewright_types::{Order, Pfn, VirtAddr};
 use std::collections::BTreeSet;
-
-type Machine = TableMachine<X86_64>;
 
 /// Bytes of the machine's memory.
 const MEMORY: u64 = 64 << 20;
@@ -95,20 +92,6 @@ impl FolioScene {
         debug_assert!(block.is_none(), "other references remain");
         None
     }
-}
-
-/// Sets `transparent_hugepage.enabled`.
-pub(super) fn enable(process: &Parent<Machine>, word: &str) -> Result<(), EvaluateError> {
-    let setting = MmSetting::ThpEnabled;
-    let value = setting.parse(word).ok_or_else(|| failed(word))?;
-    process.mm.settings().set(setting, value).map_err(failed)
-}
-
-/// The frame that a space maps at `va`.
-fn leaf(process: &Parent<Machine>, space: &Space<Machine>, va: VirtAddr) -> Result<Pfn, EvaluateError> {
-    process.mm.fault(space, va, Access::Write).map_err(failed)?;
-    let leaf = space.map().read().tables(process.mm.tlb()).peek(va).leaf();
-    leaf.map(|leaf| leaf.pfn()).ok_or_else(|| failed(format!("nothing is mapped at {va}")))
 }
 
 const fn run() -> std::ops::Range<u32> {

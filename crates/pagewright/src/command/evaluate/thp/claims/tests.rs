@@ -46,3 +46,91 @@ fn operations_that_are_not_counted_have_rows_that_say_so() {
     assert!(rows.iter().all(|row| row.verdict == Verdict::Undecided && row.reason == "no ptrace"));
     assert!(super::operations(&Ok(Vec::new())).is_empty());
 }
+
+/// The events of the story as they should be.
+fn told() -> Vec<StoryEvent> {
+    let event = |at: usize, huge, splits, [queued, frames]: [u64; 2]| StoryEvent {
+        name: super::super::story::EVENTS[at],
+        huge,
+        splits,
+        queued,
+        frames,
+    };
+    vec![
+        event(0, [true, false], [0, 0], [0, 512]),
+        event(1, [true, true], [0, 0], [0, 512]),
+        event(2, [true, false], [1, 0], [0, 512]),
+        event(3, [false, false], [2, 0], [512, 512]),
+        event(4, [false, false], [2, 1], [0, 256]),
+        event(5, [false, false], [2, 1], [0, 256]),
+        event(6, [false, false], [2, 1], [0, 0]),
+    ]
+}
+
+#[test]
+fn the_story_is_told_as_promised() {
+    assert_eq!(super::super::story::tell().expect("a machine"), told());
+    assert_eq!(story(&told()).expect("a row").verdict, Verdict::Reproduced);
+}
+
+#[test]
+fn a_story_with_another_end_fails() {
+    type Spoil = fn(&mut [StoryEvent]);
+    let spoils: [(&str, Spoil); 6] = [
+        ("the parent's PMD is split, too", |events| events[2].huge = [false, false]),
+        ("the folio is split at once", |events| events[2].splits = [1, 1]),
+        ("the pages are freed before memory is short", |events| events[3].frames = 256),
+        ("reclaim frees nothing", |events| events[4].frames = 512),
+        ("the folio stays queued", |events| events[4].queued = 512),
+        ("a frame leaks", |events| events[6].frames = 1),
+    ];
+    for (what, spoil) in spoils {
+        let mut events = told();
+        spoil(&mut events);
+        assert_eq!(story(&events).expect("a row").verdict, Verdict::Differs, "{what}");
+    }
+    assert!(story(&told()[..4]).is_none(), "a story without its end has no row");
+}
+
+#[test]
+fn a_first_store_is_judged_by_its_time_for_each_page() {
+    for (nanos, verdict) in [(14.0, Verdict::Reproduced), (16.0, Verdict::Differs)] {
+        let stores = FirstStores([vec![100.0; 3], vec![30.0; 3], vec![nanos; 3]]);
+        assert_eq!(first_store(&stores, Order::PMD, 0.15).verdict, verdict, "{nanos} of 100 ns");
+    }
+}
+
+#[test]
+fn a_fork_that_shares_tables_of_huge_leaves_or_copies_more_entries_fails() {
+    use super::super::super::parent::ForkMode;
+    for (entries, shared, verdict) in
+        [(256, 0, Verdict::Reproduced), (255, 1, Verdict::Differs), (131_072, 0, Verdict::Differs)]
+    {
+        let row =
+            ForkRow { word: "always", mode: ForkMode::Shared, bytes: 512 << 20, micros: Vec::new(), entries, shared };
+        assert_eq!(fork(&row).expect("a row").verdict, verdict, "{entries} entries, {shared} tables");
+    }
+}
+
+#[test]
+fn more_faults_with_huge_pages_fail() {
+    let run = |word, faults| ProgramRun {
+        program: "a heap",
+        word,
+        faults,
+        huge_faults: 0,
+        peak_bytes: 1,
+        split_pmd: 0,
+        split_page: 0,
+        deferred: 0,
+        tlb_misses: 1,
+        walk_ns: 1,
+    };
+    for ([never, madvise, always], verdict) in
+        [([9, 9, 1], Verdict::Reproduced), ([9, 9, 10], Verdict::Differs), ([9, 10, 9], Verdict::Differs)]
+    {
+        let rows = memory(&[run("never", never), run("madvise", madvise), run("always", always)]);
+        let verdicts: Vec<_> = rows.iter().map(|row| row.verdict).collect();
+        assert_eq!(verdicts, [verdict], "{never}, {madvise}, {always}");
+    }
+}

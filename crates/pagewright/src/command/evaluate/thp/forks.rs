@@ -1,0 +1,126 @@
+//! Forks of memory in base pages and in huge pages.
+//!
+//! Key type: [`ForkRow`]. That a fork takes the same time whatever the size is claimed for base
+//! pages, whose tables are shared. Tables with huge leaves are copied, an entry for each 2 MiB.
+//!
+//! Not guaranteed: the rest of fork(2), and contents of pages.
+
+use super::super::parent::{ForkMode, Parent, failed};
+use super::super::plot::size;
+use super::super::{Context, EvaluateError, Run, Scale, Stats, Table};
+use super::process::{Machine, enable};
+use super::programs::WORDS;
+use pagewright_mm::{Advice, MapFlags};
+use pagewright_types::{Counter, Order, PageRange, VirtAddr};
+
+const SIZES: [u64; 2] = [64 << 20, 512 << 20];
+
+/// Forks of one parent.
+pub(super) struct ForkRow {
+    pub(super) word: &'static str,
+    pub(super) mode: ForkMode,
+    pub(super) bytes: u64,
+    pub(super) micros: Vec<f64>,
+    /// `pw_fork_entries` and `pw_table_shared` of one fork.
+    pub(super) entries: u64,
+    pub(super) shared: u64,
+}
+
+/// Measures forks by value of `transparent_hugepage.enabled`; the mapping is advised.
+///
+/// # Errors
+/// [`EvaluateError::Memory`], [`EvaluateError::Machine`].
+pub(super) fn measure(context: &Context<'_>) -> Result<Vec<ForkRow>, EvaluateError> {
+    let rounds = if context.scale == Scale::Full { 25 } else { 5 };
+    let mut rows = Vec::new();
+    for word in WORDS {
+        for bytes in SIZES {
+            context.show_step(&format!("forks of {} under {word}", size(bytes)));
+            let parent = Parent::without_contents(bytes)?;
+            let range = filled(&parent, word, bytes)?;
+            for mode in ForkMode::BOTH {
+                rows.push(ForkRow::measure(&parent, range, (word, mode), rounds)?);
+            }
+        }
+    }
+    Ok(rows)
+}
+
+/// Maps memory that asks for huge pages, and stores to all of it.
+fn filled(parent: &Parent<Machine>, word: &str, bytes: u64) -> Result<PageRange, EvaluateError> {
+    enable(parent, word)?;
+    let range = parent.map(VirtAddr::ZERO, bytes, MapFlags::empty())?;
+    parent.mm.madvise(&parent.space, range.start(), bytes, Advice::HugePage).map_err(failed)?;
+    parent.store_to_all(range)?;
+    Ok(range)
+}
+
+impl ForkRow {
+    fn measure(
+        parent: &Parent<Machine>,
+        range: PageRange,
+        (word, mode): (&'static str, ForkMode),
+        rounds: usize,
+    ) -> Result<Self, EvaluateError> {
+        parent.set(mode)?;
+        let counts = || [Counter::PwForkEntries, Counter::PwTableShared].map(|counter| parent.mm.counter(counter));
+        let (mut micros, mut each) = (Vec::new(), [0; 2]);
+        // The first round warms up.
+        for round in 0..=rounds {
+            let before = counts();
+            let took = parent.time_fork()?;
+            let after = counts();
+            each = [after[0] - before[0], after[1] - before[1]];
+            parent.store_to_all(range)?;
+            if round > 0 {
+                micros.push(took);
+            }
+        }
+        let [entries, shared] = each;
+        Ok(Self { word, mode, bytes: range.len(), micros, entries, shared })
+    }
+
+    fn stats(&self) -> Stats {
+        Stats::of(self.micros.clone())
+    }
+}
+
+/// The forks of the small and the large parent side by side.
+pub(super) fn table(rows: &[ForkRow]) -> Table {
+    let of = |row: &ForkRow| {
+        rows.iter().find(|other| (other.word, other.mode, other.bytes) == (row.word, row.mode, SIZES[0]))
+    };
+    let large = rows.iter().filter(|row| row.bytes == SIZES[1]);
+    let line = |row: &ForkRow| {
+        let small = of(row).map(ForkRow::stats);
+        let growth = small.as_ref().map(|small| format!("{:.2}", row.stats().median / small.median));
+        vec![
+            row.word.to_owned(),
+            row.mode.name().to_owned(),
+            small.map(|small| small.text()).unwrap_or_default(),
+            row.stats().text(),
+            growth.unwrap_or_default(),
+            row.entries.to_string(),
+            row.shared.to_string(),
+        ]
+    };
+    let [small, large_size] = SIZES.map(|bytes| format!("µs of {}", size(bytes)));
+    let head = ["enabled", "page tables", &small, &large_size, "×", "pw_fork_entries", "pw_table_shared"];
+    Table {
+        title: "Forks by transparent_hugepage.enabled, measured; entries and tables of the large one, counted"
+            .to_owned(),
+        head: head.map(str::to_owned).to_vec(),
+        rows: large.map(line).collect(),
+    }
+}
+
+pub(super) fn runs(rows: &[ForkRow]) -> impl Iterator<Item = Run> {
+    rows.iter().map(|row| {
+        let input = format!("a parent of {}, enabled={}", size(row.bytes), row.word);
+        Run::measured(format!("fork, {}", row.mode.name()), input, "fork_us", row.stats())
+            .with_counters([(Counter::PwForkEntries.name(), row.entries), (Counter::PwTableShared.name(), row.shared)])
+    })
+}
+
+/// The huge leaves of the large parent.
+pub(super) const HUGE_LEAVES: u64 = SIZES[1] / Order::PMD.bytes();
