@@ -43,7 +43,7 @@ struct TourStop {
     show: fn(&mut StdoutLock<'_>) -> Result<StopEnd, CommandError>,
 }
 
-const STOPS: [TourStop; 7] = [
+const STOPS: [TourStop; 8] = [
     TourStop {
         title: "A munmap without its TLB flush is found",
         next: "docs/check.md: check page-table code of your own",
@@ -68,6 +68,11 @@ const STOPS: [TourStop; 7] = [
         title: "Fork with page tables shared, and its time over size beside Linux on this computer",
         next: "pagewright evaluate cow-table: stores after a fork, cycles, snapshots, up to 64 GiB",
         show: published::cow_table,
+    },
+    TourStop {
+        title: "Huge pages: references, a page in two processes, and first stores without clearing",
+        next: "pagewright evaluate thp: runs and splits, forks, heaps under never, madvise and always",
+        show: published::thp,
     },
     TourStop {
         title: "A captured program that forks, with page tables copied and shared, under the oracle",

@@ -21,6 +21,10 @@ pub(super) fn cow_table(out: &mut StdoutLock<'_>) -> Result<StopEnd, CommandErro
     forks(out)
 }
 
+pub(super) fn thp(out: &mut StdoutLock<'_>) -> Result<StopEnd, CommandError> {
+    claims(out, "thp", Some("A huge page in two processes"))
+}
+
 /// The time of a fork over the size of its parent, and the claims beside it.
 fn forks(out: &mut impl Write) -> Result<StopEnd, CommandError> {
     claims(out, "cow-table", Some("Fork by size"))
