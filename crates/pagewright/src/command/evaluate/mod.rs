@@ -161,10 +161,19 @@ pub(crate) fn run(args: &Args) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// Runs an evaluation at the scale of the tour; returns its claims about published figures as text.
+/// The claims of an evaluation that the tour shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TourClaims {
+    /// Those about published figures.
+    Published,
+    /// Our own promises, too.
+    All,
+}
+
+/// Runs an evaluation at the scale of the tour; returns its claims as text.
 ///
 /// After them come the tables whose titles begin with `table`; none for `None`.
-pub(crate) fn published_claims(name: &str, table: Option<&str>) -> Result<String, CommandError> {
+pub(crate) fn tour_text(name: &str, shown: TourClaims, table: Option<&str>) -> Result<String, CommandError> {
     let context = Context { scale: Scale::Tour, progress: &ProgressBar::hidden() };
     let mut text = Vec::new();
     for evaluate in chosen(&[name.to_owned()])? {
@@ -172,10 +181,10 @@ pub(crate) fn published_claims(name: &str, table: Option<&str>) -> Result<String
         evaluation
             .claims
             .iter()
-            .filter(|claim| claim.source != OWN_PROMISE)
+            .filter(|claim| shown == TourClaims::All || claim.source != OWN_PROMISE)
             .try_for_each(|claim| text::write_claim(&mut text, claim))?;
-        let shown = |found: &&Table| table.is_some_and(|title| found.title.starts_with(title));
-        for table in evaluation.tables.iter().filter(shown) {
+        let chosen = |found: &&Table| table.is_some_and(|title| found.title.starts_with(title));
+        for table in evaluation.tables.iter().filter(chosen) {
             writeln!(text)?;
             text::write_table(&mut text, table)?;
         }

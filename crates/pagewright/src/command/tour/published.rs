@@ -2,19 +2,19 @@
 
 use super::{StopEnd, indented};
 use crate::command::CommandError;
-use crate::command::evaluate::{self, EvaluateError};
+use crate::command::evaluate::{self, EvaluateError, TourClaims};
 use std::io::{StdoutLock, Write};
 
 pub(super) fn batch(out: &mut StdoutLock<'_>) -> Result<StopEnd, CommandError> {
-    claims(out, "batch", None)
+    claims(out, "batch", TourClaims::Published, None)
 }
 
 pub(super) fn migrc(out: &mut StdoutLock<'_>) -> Result<StopEnd, CommandError> {
-    claims(out, "migrc", None)
+    claims(out, "migrc", TourClaims::Published, None)
 }
 
 pub(super) fn clear(out: &mut StdoutLock<'_>) -> Result<StopEnd, CommandError> {
-    claims(out, "clear", None)
+    claims(out, "clear", TourClaims::Published, None)
 }
 
 pub(super) fn cow_table(out: &mut StdoutLock<'_>) -> Result<StopEnd, CommandError> {
@@ -22,19 +22,24 @@ pub(super) fn cow_table(out: &mut StdoutLock<'_>) -> Result<StopEnd, CommandErro
 }
 
 pub(super) fn thp(out: &mut StdoutLock<'_>) -> Result<StopEnd, CommandError> {
-    claims(out, "thp", Some("A huge page in two processes"))
+    claims(out, "thp", TourClaims::All, Some("A huge page in two processes"))
 }
 
 /// The time of a fork over the size of its parent, and the claims beside it.
 fn forks(out: &mut impl Write) -> Result<StopEnd, CommandError> {
-    claims(out, "cow-table", Some("Fork by size"))
+    claims(out, "cow-table", TourClaims::Published, Some("Fork by size"))
 }
 
 /// Prints the claims, and the tables whose titles begin with `table`.
 ///
 /// The verdict may be any, because a figure that differs is a result.
-fn claims(out: &mut impl Write, evaluation: &str, table: Option<&str>) -> Result<StopEnd, CommandError> {
-    let text = match evaluate::published_claims(evaluation, table) {
+fn claims(
+    out: &mut impl Write,
+    evaluation: &str,
+    shown: TourClaims,
+    table: Option<&str>,
+) -> Result<StopEnd, CommandError> {
+    let text = match evaluate::tour_text(evaluation, shown, table) {
         Ok(text) => text,
         // A small computer is no failure of the mechanism.
         Err(CommandError::Evaluate(error @ EvaluateError::Memory(_))) => {
