@@ -4,6 +4,7 @@
 //! - `grid` – bandwidth by stores, extent and state of the target.
 //! - `prealloc` – a VM's memory, compared with Linux's `MADV_POPULATE_WRITE`.
 //! - `faults` – demand faults through the whole fault path.
+//! - `huge_faults` – faults of 2 MiB, the first use of the page, and a hot set.
 //! - `bulk_pin` – memory pinned for a device.
 //! - `pollution` – a hot set read again after a clear.
 //! - `compile` – a compiler that runs while other CPUs clear memory.
@@ -22,6 +23,7 @@ mod claims;
 mod compile;
 mod faults;
 mod grid;
+mod huge_faults;
 mod pollution;
 mod prealloc;
 
@@ -37,6 +39,7 @@ struct ClearResults {
     grid: grid::Grid,
     prealloc: prealloc::Prealloc,
     faults: faults::Faults,
+    huge_faults: Option<huge_faults::HugeFaults>,
     bulk_pins: Option<bulk_pin::BulkPins>,
     pollution: pollution::Pollution,
     compile: Option<compile::CompileTimes>,
@@ -63,8 +66,12 @@ pub(super) fn run(context: &Context<'_>) -> Result<Evaluation, CommandError> {
             compile::measure(context, &bench)?,
         ),
     };
+    let huge_faults = match context.scale {
+        Scale::Tour => None,
+        Scale::Quick | Scale::Full => Some(huge_faults::measure(context, &bench)?),
+    };
     let counters = clear_counters(&bench);
-    let results = ClearResults { grid, prealloc, faults, bulk_pins, pollution, compile, cache, counters };
+    let results = ClearResults { grid, prealloc, faults, huge_faults, bulk_pins, pollution, compile, cache, counters };
     Ok(evaluation(context.scale, &facts, &bench, &results))
 }
 
@@ -72,12 +79,14 @@ fn evaluation(scale: Scale, facts: &HostFacts, bench: &Bench, results: &ClearRes
     let mut tables: Vec<Table> = results.grid.tables();
     tables.push(results.prealloc.table());
     tables.push(results.faults.table());
+    tables.extend(results.huge_faults.as_ref().map(huge_faults::HugeFaults::table));
     tables.extend(results.bulk_pins.as_ref().map(bulk_pin::BulkPins::table));
     tables.push(results.pollution.table());
     tables.extend(results.compile.as_ref().map(compile::CompileTimes::table));
     let mut runs = results.grid.runs();
     runs.extend(results.prealloc.runs());
     runs.extend(results.faults.runs());
+    runs.extend(results.huge_faults.iter().flat_map(huge_faults::HugeFaults::runs));
     runs.extend(results.bulk_pins.iter().flat_map(bulk_pin::BulkPins::runs));
     runs.extend(results.pollution.runs());
     runs.push(Run { counters: results.counters.clone(), ..Run::of("total".to_owned(), "all runs above".to_owned()) });

@@ -17,12 +17,12 @@ use pagewright_types::Order;
 use std::collections::BTreeMap;
 
 /// Cache lines of 64 bytes in the hot set.
-const LINES: usize = (1 << 20) / 64;
+pub(super) const HOT_LINES: usize = (1 << 20) / 64;
 
 /// A cache line that holds the index of the next line.
 #[derive(Clone, Copy)]
 #[repr(align(64))]
-struct Line {
+pub(super) struct Line {
     next: usize,
 }
 
@@ -71,7 +71,7 @@ impl Row {
     /// Microseconds of the clear and of the walk after it.
     fn cost(&self) -> Vec<f64> {
         let [_, after] = &self.walks;
-        self.clear.iter().zip(after).map(|(clear, after)| clear + after * LINES as f64 / 1e3).collect()
+        self.clear.iter().zip(after).map(|(clear, after)| clear + after * HOT_LINES as f64 / 1e3).collect()
     }
 
     /// The cost of this row divided by that of another, round by round.
@@ -100,14 +100,14 @@ pub(super) const AUTO: &str = "auto";
 /// Builds a list through all lines in an order that prefetchers cannot predict.
 ///
 /// It uses Sattolo's algorithm with a linear congruential generator.
-fn chain() -> Vec<Line> {
-    let mut order: Vec<usize> = (0..LINES).collect();
+pub(super) fn chain() -> Vec<Line> {
+    let mut order: Vec<usize> = (0..HOT_LINES).collect();
     let mut random = 0x2545_f491_4f6c_dd1d_u64;
-    for last in (1..LINES).rev() {
+    for last in (1..HOT_LINES).rev() {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         order.swap(last, (random >> 33) as usize % last);
     }
-    let mut chain = vec![Line { next: 0 }; LINES];
+    let mut chain = vec![Line { next: 0 }; HOT_LINES];
     for (at, next) in order.iter().zip(order.iter().cycle().skip(1)) {
         chain[*at].next = *next;
     }
@@ -115,14 +115,14 @@ fn chain() -> Vec<Line> {
 }
 
 /// Walks the list once and returns nanoseconds per line.
-fn walk(chain: &[Line]) -> f64 {
+pub(super) fn walk(chain: &[Line]) -> f64 {
     let clock = ThreadClock::start_cpu_time();
     let mut at = 0;
-    for _ in 0..LINES {
+    for _ in 0..HOT_LINES {
         at = chain[at].next;
     }
     std::hint::black_box(at);
-    clock.elapsed().as_nanos() as f64 / LINES as f64
+    clock.elapsed().as_nanos() as f64 / HOT_LINES as f64
 }
 
 /// Measures all methods, sizes and histories.
@@ -251,9 +251,9 @@ mod tests {
     #[test]
     fn the_list_visits_every_line_once() {
         let chain = chain();
-        let mut seen = vec![false; LINES];
+        let mut seen = vec![false; HOT_LINES];
         let mut at = 0;
-        for _ in 0..LINES {
+        for _ in 0..HOT_LINES {
             assert!(!std::mem::replace(&mut seen[at], true));
             at = chain[at].next;
         }
