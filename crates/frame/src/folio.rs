@@ -132,7 +132,7 @@ impl<P: Platform> Frames<P> {
 
     /// Takes back the reference that [`FolioRef::into_raw`] turned into a frame number.
     ///
-    /// `pfn` may be any frame of the folio. [`StoredFolioRef`] and
+    /// `pfn` may be any frame of the folio. [`StoredFolioRef`](crate::StoredFolioRef) and
     /// [`FolioCell`](crate::FolioCell) store references without unsafe code.
     ///
     /// # Panics
