@@ -102,7 +102,7 @@ fn frames_are_freed_after_the_wait<I: Isa>() {
     batch.absorb(&space.context, space.unmap(2, shared));
     batch.absorb(&space.context, space.unmap(3, shared));
     assert!(!is_free(&tlb, alone));
-    assert_eq!(tlb.frames().folio(shared).refs(), 2, "ours, and those of both entries");
+    assert_eq!(tlb.frames().folio(shared).refs(), 3, "ours, and those of both entries");
     batch.settle();
     assert!(is_free(&tlb, alone));
     assert_eq!(on(1, || host.access(page(1), Access::Read)), None);
