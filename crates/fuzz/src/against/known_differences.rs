@@ -8,9 +8,9 @@ use super::observation::{AccessSignal, Observation};
 use super::pair::{BothResults, Pair};
 use super::{AgainstError, nth};
 use crate::random::{HEAP, MappedObject, Operation, Syscall, Window};
-use pagewright_model::spec::{ExclusiveCall, MmapPlacement, RangeCall};
+use pagewright_model::spec::{ExclusiveCall, MmapPlacement};
 use pagewright_syscall::KnownDifference;
-use pagewright_types::{Access, Errno, Level, PAGE_SIZE, Rights, VirtAddr};
+use pagewright_types::{Access, Errno, PAGE_SIZE, Rights, VirtAddr};
 
 /// The effect on Linux of a call that failed on both sides, and has no effect here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,8 +37,6 @@ const FALLOC_FL_PUNCH_HOLE: u32 = 2;
 const RLIMIT_DATA: u32 = 2;
 const RLIMIT_AS: u32 = 9;
 const MADV_PAGEOUT: u32 = 21;
-const MADV_FREE: u32 = 8;
-const MADV_HUGEPAGE: u32 = 14;
 const MADV_COLD: u32 = 20;
 const MADV_POPULATE_READ: u32 = 22;
 const MADV_POPULATE_WRITE: u32 = 23;
@@ -76,10 +74,6 @@ pub(super) struct History {
     locked: bool,
     /// It mapped memory with `MAP_GROWSDOWN`.
     mapped_stack: bool,
-    /// It asked for huge pages.
-    advised_huge: bool,
-    /// It gave advice that may have split one: [`KnownDifference::SplitZeroes`].
-    split_huge: bool,
     /// It installed guards.
     guarded: bool,
     /// Fault-around may have mapped other pages.
@@ -127,10 +121,9 @@ impl History {
     /// Whether pages may be resident on one side only.
     ///
     /// See [`KnownDifference::PagedOut`], [`KnownDifference::Allocated`],
-    /// [`KnownDifference::ForkCopies`], [`KnownDifference::SharedTables`] and
-    /// [`KnownDifference::SplitZeroes`].
+    /// [`KnownDifference::ForkCopies`] and [`KnownDifference::SharedTables`].
     pub(super) fn residence_may_differ(self) -> bool {
-        self.paged_out || self.allocated || self.fork_differs || self.split_huge
+        self.paged_out || self.allocated || self.fork_differs
     }
 
     /// Whether pages may be mapped by the page tables on one side only.
@@ -186,8 +179,6 @@ impl History {
         if let Some(advice) = call.advice() {
             self.paged_out |= advice == MADV_PAGEOUT && self.mapped_shared;
             self.guarded |= advice == MADV_GUARD_INSTALL;
-            self.advised_huge |= advice == MADV_HUGEPAGE;
-            self.split_huge |= self.advised_huge && matches!(advice, MADV_FREE | MADV_COLD | MADV_PAGEOUT);
             self.used_by_calls |= matches!(advice, MADV_COLD | MADV_POPULATE_READ | MADV_POPULATE_WRITE);
         } else if let Syscall::Mmap { flags, .. } = *call {
             self.mapped_shared |= flags & (MAP_ANONYMOUS | MAP_PRIVATE) != MAP_ANONYMOUS | MAP_PRIVATE;
@@ -306,7 +297,6 @@ fn program_of(difference: KnownDifference) -> Vec<Operation> {
             remap(pages(36, 1), 1 | MREMAP_DONTUNMAP, pages(6, 1)),
             lock(pages(5, 29)),
         ],
-        KnownDifference::SplitZeroes => split_zeroes(),
         KnownDifference::UsedByCalls => used_by_calls(),
         KnownDifference::DirtyAtOnce => dirty_at_once(),
         KnownDifference::PastEnd => past_end(),
@@ -370,22 +360,6 @@ fn spliced_page() -> Vec<Operation> {
         Operation::Exit { lazily: false },
         touch(1, Access::Write),
         Operation::Syscall(Syscall::ReadPipe),
-    ]
-}
-
-/// A part of a huge page that is mapped by page is freed lazily.
-fn split_zeroes() -> Vec<Operation> {
-    let block = (VirtAddr::new(0xc020_0000), Level::PMD.span());
-    let half = block.1 / 2;
-    let advise =
-        |advice| Operation::Syscall(Syscall::Exclusive(ExclusiveCall::Advise { addr: block.0, len: block.1, advice }));
-    vec![
-        map(block, ANON),
-        advise(MADV_HUGEPAGE),
-        Operation::Access { va: block.0.add(7 * PAGE_SIZE), access: Access::Write },
-        Operation::Range(RangeCall::Mprotect { addr: block.0, len: half, rights: Rights::READ }),
-        advise(MADV_FREE),
-        Operation::Syscall(Syscall::ShowSmaps),
     ]
 }
 
