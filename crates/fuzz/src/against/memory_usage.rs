@@ -41,8 +41,8 @@ const SIZE: usize = 3;
 const ANONYMOUS: usize = 10;
 /// The compared lines of `status`.
 const TOTALS: [&str; 8] = ["VmPeak", "VmSize", "VmLck", "VmPin", "VmData", "VmStk", "VmExe", "VmLib"];
-/// The `VmFlags` that are not compared: soft-dirty, may have guards.
-const IGNORED: [&str; 2] = ["sd", "gu"];
+/// The `VmFlags` that are not compared: no huge pages, soft-dirty, may have guards.
+const IGNORED: [&str; 3] = ["nh", "sd", "gu"];
 
 /// A mapping with its figures, or merged mappings with the sums of theirs.
 #[derive(Clone, Debug, PartialEq, Eq)]
