@@ -239,6 +239,7 @@ mod tests {
         assert!(!counts.try_add_ref(8) && counts.try_add_ref(9));
         assert_eq!((counts.refs(), counts.mappings()), (9, 3));
     }
+
     #[test]
     fn pages_and_entries_for_the_whole_are_counted_apart() {
         let word = AtomicU64::new(0);

@@ -79,8 +79,7 @@ impl Folio<'_> {
 
 impl<P: Platform> Frames<P> {
     fn deferred_of(&self, folio: Folio<'_>) -> &DeferredSplits<P::Locks> {
-        let zone = folio.record().kind().zone();
-        &self.deferred[self.zones[zone.index()].node.index()]
+        &self.deferred[self.node_of_folio(folio).index()]
     }
 
     /// Queues a large folio to be split; returns whether it was on no queue.

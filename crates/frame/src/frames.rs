@@ -12,6 +12,7 @@
 use crate::block::Block;
 use crate::clear::{ClearCaps, ClearSelector};
 use crate::deferred::DeferredSplits;
+use crate::folio::Folio;
 use crate::layout::{MemoryLayout, MemoryLayoutError};
 use crate::lru::Lru;
 use crate::memmap::Memmap;
@@ -224,6 +225,12 @@ impl<P: Platform> Frames<P> {
         let after = self.spans.partition_point(|(range, _)| range.start() <= pfn);
         let (range, zone) = self.spans.get(after.checked_sub(1)?)?;
         range.contains(pfn).then(|| self.zones[zone.index()].node)
+    }
+
+    /// The node of a folio, by its record.
+    #[inline]
+    pub(crate) fn node_of_folio(&self, folio: Folio<'_>) -> NodeId {
+        self.zones[folio.record().kind().zone().index()].node
     }
 
     /// The ranges of memory, in ascending order.

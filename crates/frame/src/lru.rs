@@ -280,8 +280,7 @@ pub struct LruScan {
 impl<P: Platform> Frames<P> {
     #[inline]
     pub(crate) fn lru_of(&self, folio: Folio<'_>) -> &NodeLists<P::Locks> {
-        let zone = folio.record().kind().zone();
-        &self.lru.nodes[self.zones[zone.index()].node.index()]
+        &self.lru.nodes[self.node_of_folio(folio).index()]
     }
 
     /// Puts a folio at the front of the list that its flags select (`folio_add_lru`).

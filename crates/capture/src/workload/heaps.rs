@@ -21,6 +21,13 @@ impl Script {
         let (addr, len) = (UserAddr(HEAP + page * PAGE), pages * PAGE);
         self.call(MemOp::Madvise { addr, len, advice }, 0);
     }
+
+    /// As [`fill_heap`](Self::fill_heap), with memory that is to get huge pages.
+    fn fill_advised_heap(&mut self, pages: u64) {
+        self.map(HEAP, pages);
+        self.advise(0, pages, HUGEPAGE);
+        self.store_all(pages);
+    }
 }
 
 /// Fills the heap and then loads from it at random.
@@ -28,11 +35,7 @@ pub(super) const DENSE: Program = Program {
     name: "heap-dense",
     rounds: 256,
     machine: None,
-    set_up: |script| {
-        script.map(HEAP, PAGES);
-        script.advise(0, PAGES, HUGEPAGE);
-        script.store_all(PAGES);
-    },
+    set_up: |script| script.fill_advised_heap(PAGES),
     round: |script| {
         for _ in 0..IN_A_ROUND {
             let page = script.below(PAGES);
@@ -99,11 +102,7 @@ pub(super) const EVACUATING: Program = {
         name: "heap-evacuating",
         rounds: 4,
         machine: None,
-        set_up: |script| {
-            script.map(HEAP, SPACE);
-            script.advise(0, SPACE, HUGEPAGE);
-            script.store_all(SPACE);
-        },
+        set_up: |script| script.fill_advised_heap(SPACE),
         round: |script| {
             // The two spaces take turns at the same two places.
             script.last_space = 1 - script.last_space;

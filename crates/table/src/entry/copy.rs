@@ -370,7 +370,7 @@ impl<'h, P: Platform> LockedTable<'h, P> {
                 copy_pinned.map(|copy| move |leaf| copy(hooks, leaf)),
             )? {
                 return Ok(match folio.is_large() && self.level() == Level::PTE {
-                    true => self.share_pieces(child, entries, folio, weakened.0),
+                    true => self.share_pieces(child, entries, (pfn, folio), weakened.0),
                     false => {
                         child.share(index, pfn, folio, child.copied::<P::Isa>(pte));
                         1
@@ -399,17 +399,17 @@ impl<'h, P: Platform> LockedTable<'h, P> {
 
     /// Copies the first of `entries`, and those behind it that map the next pages of its folio.
     ///
-    /// Their references and mappings are one addition. Returns their number.
+    /// The first one maps `pfn`. Their references and mappings are one addition. Returns their
+    /// number.
     fn share_pieces(
         &self,
         child: &mut EntryRun<'_, '_, P>,
         entries: Range<usize>,
-        folio: Folio<'_>,
+        (pfn, folio): (Pfn, Folio<'_>),
         weakened: &Weakened,
     ) -> usize {
         let exclusive = |index: usize| weakened.lost[index].contains(LostRights::EXCLUSIVE);
         let first = entries.start;
-        let Some(Leaf { pfn, .. }) = plain_leaf::<P::Isa>(Level::PTE, self.load(first)) else { return 0 };
         let page = folio.page_of(pfn);
         let most = entries.len().min((folio.pages() - page) as usize);
         let goes_on = |offset: &usize| {

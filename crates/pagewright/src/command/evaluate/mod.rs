@@ -27,7 +27,9 @@ use crate::files::CommandFiles;
 pub(crate) use claim::{Claim, FigureKind, OWN_PROMISE, Verdict};
 pub(crate) use document::{Evaluation, Plot, PlotAxis, PlotScale, Run, Series, Table};
 use indicatif::{ProgressBar, ProgressStyle};
+use pagewright_host::HostFacts;
 pub(crate) use stats::{LeastStats, Stats};
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::PathBuf;
 use std::thread;
@@ -190,6 +192,16 @@ pub(crate) fn tour_text(name: &str, shown: TourClaims, table: Option<&str>) -> R
         }
     }
     Ok(String::from_utf8_lossy(&text).into_owned())
+}
+
+/// Describes the computer, for evaluations that measure on it.
+fn measured_on(facts: &HostFacts) -> BTreeMap<String, String> {
+    let computer = if facts.is_virtual { "a virtual machine" } else { "no hypervisor reported" };
+    BTreeMap::from([
+        ("computer".to_owned(), computer.to_owned()),
+        ("CPU".to_owned(), format!("{}, {} CPUs", facts.model, facts.cpus)),
+        ("system".to_owned(), format!("Linux {}, load {:.2}", facts.kernel_release, facts.load_percent as f64 / 100.0)),
+    ])
 }
 
 /// Runs each of `jobs` on a host thread of its own, in parallel.

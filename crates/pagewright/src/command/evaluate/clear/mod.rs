@@ -114,17 +114,14 @@ fn measured_on(facts: &HostFacts, bench: &Bench, cache: &bench::CacheMeasurement
     let caps = bench.frames().clear_selector().caps();
     let signature = caps.signature().map_or_else(String::new, |signature| format!(" ({signature})"));
     let denied = if caps.is_denied() { "; on the deny-list" } else { "" };
-    BTreeMap::from([
-        (
-            "computer".to_owned(),
-            if facts.is_virtual { "a virtual machine" } else { "no hypervisor reported" }.to_owned(),
-        ),
+    let mut measured_on = super::measured_on(facts);
+    measured_on.extend([
         ("CPU".to_owned(), format!("{}{signature}, {} CPUs{denied}", facts.model, facts.cpus)),
-        ("system".to_owned(), format!("Linux {}, load {:.2}", facts.kernel_release, facts.load_percent as f64 / 100.0)),
         ("last-level cache".to_owned(), format!("reports {}; {}", mebibytes(facts.reported_cache), cache.cache_text())),
         ("calibration".to_owned(), cache.calibration_text()),
         ("huge pages".to_owned(), bench.huge_pages()),
-    ])
+    ]);
+    measured_on
 }
 
 fn notes(facts: &HostFacts, results: &ClearResults) -> Vec<String> {

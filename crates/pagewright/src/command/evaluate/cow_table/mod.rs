@@ -37,7 +37,7 @@ mod snapshot;
 #[cfg(test)]
 mod tests;
 
-use super::{Context, EvaluateError, Evaluation, Scale, parent, run_parallel};
+use super::{Context, EvaluateError, Evaluation, Scale, measured_on, parent, run_parallel};
 use crate::command::CommandError;
 use cycles::CycleTimes;
 use fallbacks::Fallback;
@@ -181,16 +181,6 @@ fn evaluation(scale: Scale, facts: &HostFacts, results: &CowTableResults) -> Eva
         plots: results.forks.plots(),
         notes: notes(facts, results),
     }
-}
-
-/// Describes the computer.
-fn measured_on(facts: &HostFacts) -> BTreeMap<String, String> {
-    let computer = if facts.is_virtual { "a virtual machine" } else { "no hypervisor reported" };
-    BTreeMap::from([
-        ("computer".to_owned(), computer.to_owned()),
-        ("CPU".to_owned(), format!("{}, {} CPUs", facts.model, facts.cpus)),
-        ("system".to_owned(), format!("Linux {}, load {:.2}", facts.kernel_release, facts.load_percent as f64 / 100.0)),
-    ])
 }
 
 fn notes(facts: &HostFacts, results: &CowTableResults) -> Vec<String> {

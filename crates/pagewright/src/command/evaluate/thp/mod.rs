@@ -22,7 +22,7 @@ mod programs;
 mod stepping;
 mod story;
 
-use super::{Context, EvaluateError, Evaluation, Scale, Table};
+use super::{Context, EvaluateError, Evaluation, Scale, Table, measured_on};
 use crate::command::CommandError;
 use first_store::FirstStores;
 use forks::ForkRow;
@@ -113,16 +113,6 @@ fn not_comparable() -> Table {
         head: ["figure", "published", "not comparable, because they are"].map(str::to_owned).to_vec(),
         rows: rows.map(|row| row.map(str::to_owned).to_vec()).into(),
     }
-}
-
-/// Describes the computer.
-fn measured_on(facts: &HostFacts) -> BTreeMap<String, String> {
-    let computer = if facts.is_virtual { "a virtual machine" } else { "no hypervisor reported" };
-    BTreeMap::from([
-        ("computer".to_owned(), computer.to_owned()),
-        ("CPU".to_owned(), format!("{}, {} CPUs", facts.model, facts.cpus)),
-        ("system".to_owned(), format!("Linux {}, load {:.2}", facts.kernel_release, facts.load_percent as f64 / 100.0)),
-    ])
 }
 
 fn notes() -> Vec<String> {
