@@ -59,10 +59,9 @@ pub struct Search {
 }
 
 impl FailingSchedule {
-    /// The token to print: `shrunk`, unless it is longer than 1,000 characters.
+    /// The token to print: `shrunk`, unless it is long.
     pub fn printed_token(&self) -> &ReplayToken {
-        const LONGEST: usize = 1000;
-        if self.shrunk.to_string().len() > LONGEST { &self.token } else { &self.shrunk }
+        if self.shrunk.is_short() { &self.shrunk } else { &self.token }
     }
 }
 

@@ -18,6 +18,8 @@ const MAX_PROGRAMS: u32 = 120;
 const SCHEDULES: u32 = 40;
 /// Limit of the runs that shrink the last schedule.
 const MAX_SHRINK_RUNS: u32 = 400;
+/// Choices of the longest schedule that is shrunk: each run takes all of them.
+const MAX_SHRUNK_CHOICES: usize = 100_000;
 
 /// A finding, with the minimised program that reproduces it.
 #[derive(Clone, Debug)]
@@ -101,9 +103,18 @@ pub(super) fn minimise_explored<I: Isa>(whole: &RandomProgram, found: &FailingSc
     });
     let Ok(explored) = ExploredProgram::new::<I>(&program) else { unreachable!("the machine was built before") };
     let run = |schedule: &Schedule, detail| explored.attempt::<I>(&mut ReplayChooser::new(schedule), detail);
-    let schedule = explore::shrink(schedule, MAX_SHRINK_RUNS, |less| fails(&run(less, RunDetail::Quick)));
-    let attempt = run(&schedule, RunDetail::Full);
-    let token = ReplayToken { fingerprint: attempt.fingerprint, strategy: ScheduleStrategy::List(schedule) };
+    if schedule.runs.len() <= MAX_SHRUNK_CHOICES {
+        schedule = explore::shrink(schedule, MAX_SHRINK_RUNS, |less| fails(&run(less, RunDetail::Quick)));
+    }
+    let mut attempt = run(&schedule, RunDetail::Full);
+    let mut token = ReplayToken { fingerprint: attempt.fingerprint, strategy: ScheduleStrategy::List(schedule) };
+    if !token.is_short() {
+        // A command takes no argument of 128 KiB (Linux's MAX_ARG_STRLEN).
+        (token, attempt) = match searched::<I>(&program, &fails) {
+            Some(found) => (found.token, found.attempt),
+            None => (token, attempt),
+        };
+    }
     let findings = attempt.findings.clone();
     BugReport { isa: I::KIND, program, whole: whole.clone(), token: Some(token), findings, attempt: Some(attempt) }
 }
@@ -119,7 +130,12 @@ fn failing<I: Isa>(
     if fails(&again) {
         return Some(again.report.schedule);
     }
+    searched::<I>(program, fails).map(|found| found.attempt.report.schedule)
+}
+
+/// A schedule of a short search under which the program fails.
+fn searched<I: Isa>(program: &RandomProgram, fails: &impl Fn(&Attempt) -> bool) -> Option<FailingSchedule> {
+    let explored = ExploredProgram::new::<I>(program).ok()?;
     let plan = SearchPlan { seed: program.seed, schedules: SCHEDULES, max_shrink_runs: 0 };
-    let found = explored.search::<I>(&plan).failing.filter(|found| fails(&found.attempt))?;
-    Some(found.attempt.report.schedule)
+    explored.search::<I>(&plan).failing.filter(|found| fails(&found.attempt))
 }

@@ -122,6 +122,13 @@ pub struct ReplayToken {
     pub strategy: ScheduleStrategy,
 }
 
+impl ReplayToken {
+    /// Whether the token has at most 1,000 characters.
+    pub fn is_short(&self) -> bool {
+        self.to_string().len() <= 1000
+    }
+}
+
 /// Why a text is not a replay token.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReplayTokenError {
