@@ -130,7 +130,9 @@ impl<P: Platform> Mm<P> {
     }
 
     /// Deactivates folios from the tail of an active list, except accessed executable file pages.
-    pub(super) fn shrink_active(&self, node: NodeId, lru: LruType, most: u32) {
+    ///
+    /// Returns the pages scanned, which are more than `most` where the last folio is large.
+    pub(super) fn shrink_active(&self, node: NodeId, lru: LruType, most: u32) -> u32 {
         let mut folios = ArrayVec::<IsolatedFolio, SWAP_CLUSTER_MAX>::new();
         let scanned = self.isolate_lru_folios(node, lru.active(), most, &mut folios).scanned;
         let (mut rotated, mut deactivated) = (0, 0);
@@ -151,6 +153,7 @@ impl<P: Platform> Mm<P> {
         self.note_cost(node, lru, ReclaimCost::Rotated(rotated));
         self.tlb.count(Counter::PgRefill, u64::from(scanned));
         self.tlb.count(Counter::PgDeactivate, u64::from(deactivated));
+        scanned
     }
 
     /// Records a use of a folio other than through a mapping (`mark_page_accessed`).

@@ -172,8 +172,9 @@ impl<P: Platform> Mm<P> {
                 let limit = if active { SWAP_CLUSTER_MAX as u32 } else { scan.room() };
                 let most = part.min(*left).min(limit);
                 if most > 0 {
-                    *left -= most;
-                    self.shrink_list(node, (lru, active), most, scan);
+                    // A large folio counts in full, or a list of few would be scanned many times.
+                    let scanned = self.shrink_list(node, (lru, active), most, scan);
+                    *left = left.saturating_sub(scanned.max(most));
                 }
             }
         }
@@ -196,14 +197,17 @@ impl<P: Platform> Mm<P> {
         }
     }
 
-    /// Scans up to `most` pages of the active or the inactive list of a type.
-    fn shrink_list(&self, node: NodeId, (lru, active): (LruType, bool), most: u32, scan: &mut ScanControl) {
+    /// Scans folios of the active or the inactive list of a type until `most` pages were scanned.
+    ///
+    /// Returns the pages scanned: of a large folio, all.
+    fn shrink_list(&self, node: NodeId, (lru, active): (LruType, bool), most: u32, scan: &mut ScanControl) -> u32 {
         if !active {
-            self.shrink_inactive(node, lru, most, scan);
+            self.shrink_inactive(node, lru, most, scan)
         } else if self.may_deactivate(node, lru, scan) {
-            self.shrink_active(node, lru, most);
+            self.shrink_active(node, lru, most)
         } else {
             scan.skipped_deactivate = true;
+            0
         }
     }
 
@@ -248,8 +252,10 @@ impl<P: Platform> Mm<P> {
         are_few_inactive(pages(lru.inactive()), pages(lru.active()))
     }
 
-    /// Scans up to `most` pages from the tail of an inactive list, for which the batch has room.
-    fn shrink_inactive(&self, node: NodeId, lru: LruType, most: u32, scan: &mut ScanControl) {
+    /// Scans pages from the tail of an inactive list, for which the batch has room.
+    ///
+    /// Returns their number, which is more than `most` where the last folio is large.
+    fn shrink_inactive(&self, node: NodeId, lru: LruType, most: u32, scan: &mut ScanControl) -> u32 {
         let mut folios = ArrayVec::<IsolatedFolio, SWAP_CLUSTER_MAX>::new();
         let scanned = self.isolate_lru_folios(node, lru.inactive(), most, &mut folios).scanned;
         let mut reclaimable = 0;
@@ -268,6 +274,7 @@ impl<P: Platform> Mm<P> {
         }
         self.note_cost(node, lru, ReclaimCost::Rotated(scanned - reclaimable));
         self.tlb.count(scan.counters().0, u64::from(scanned));
+        scanned
     }
 
     /// Pages out the pending folios with one wait, and puts back those that stay.

@@ -19,6 +19,7 @@ on_both! {
     pages_that_nothing_maps_are_freed,
     a_folio_that_is_referenced_or_pinned_stays_whole,
     fork_copies_a_pinned_huge_page_in_few_turns,
+    a_pass_of_reclaim_scans_a_large_folio_once,
     a_split_that_finds_no_memory_changes_nothing,
     pages_that_are_locked_stay_locked,
     every_space_that_maps_a_folio_keeps_it,
@@ -205,6 +206,21 @@ fn reclaim_splits_a_huge_page_and_pages_it_out<I: Isa>() {
     assert!(holds(&process));
     world.recount(&[&process]);
     TestProcess::end_all_at_rest(&[&process]);
+}
+
+/// The passes of a reclaim that frees nothing: 17 rounds, each at ten priorities.
+const FRUITLESS_PASSES: u64 = 17 * 10;
+
+/// A pinned folio cannot be split, and is scanned again only by the next pass.
+fn a_pass_of_reclaim_scans_a_large_folio_once<I: Isa>() {
+    let (world, process) = mapped::<I>(MmSetting::ThpEnabled2048k);
+    let _swap = world.swap_to(2 * PAGES as u32);
+    let device = process.take(CPU, at(BASE, 7), 1, GupCall::Pin(GupFlags::WRITE)).expect("mapped");
+    assert_eq!(world.on(CPU, |mm| mm.reclaim(NodeId::new(0), 1)), 0);
+    let scanned = world.count(Counter::PgScanProactive);
+    assert!((PAGES..=FRUITLESS_PASSES * PAGES).contains(&scanned), "{scanned} pages");
+    device.release(MakeDirty::No);
+    end(&world, &[&process]);
 }
 
 fn a_page_out_of_a_part_splits_and_takes_that_part<I: Isa>() {
