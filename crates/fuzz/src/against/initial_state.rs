@@ -28,4 +28,6 @@ pub(super) struct HostSettings {
     pub(super) pagemap_bits: u64,
     /// `vm.mmap_min_addr`, in bytes.
     pub(super) mmap_min_addr: u64,
+    /// Where memory gets huge pages: always, where it is advised, or never.
+    pub(super) huge_pages: u64,
 }

@@ -8,9 +8,9 @@ use super::observation::{AccessSignal, Observation};
 use super::pair::{BothResults, Pair};
 use super::{AgainstError, nth};
 use crate::random::{HEAP, MappedObject, Operation, Syscall, Window};
-use pagewright_model::spec::{ExclusiveCall, MmapPlacement};
+use pagewright_model::spec::{ExclusiveCall, MmapPlacement, RangeCall};
 use pagewright_syscall::KnownDifference;
-use pagewright_types::{Access, Errno, PAGE_SIZE, Rights, VirtAddr};
+use pagewright_types::{Access, Errno, Level, PAGE_SIZE, Rights, VirtAddr};
 
 /// The effect on Linux of a call that failed on both sides, and has no effect here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +37,10 @@ const FALLOC_FL_PUNCH_HOLE: u32 = 2;
 const RLIMIT_DATA: u32 = 2;
 const RLIMIT_AS: u32 = 9;
 const MADV_PAGEOUT: u32 = 21;
+const MADV_DONTNEED: u32 = 4;
+const MADV_DONTNEED_LOCKED: u32 = 24;
+const MADV_FREE: u32 = 8;
+const MADV_HUGEPAGE: u32 = 14;
 const MADV_COLD: u32 = 20;
 const MADV_POPULATE_READ: u32 = 22;
 const MADV_POPULATE_WRITE: u32 = 23;
@@ -74,6 +78,12 @@ pub(super) struct History {
     locked: bool,
     /// It mapped memory with `MAP_GROWSDOWN`.
     mapped_stack: bool,
+    /// It asked for huge pages.
+    advised_huge: bool,
+    /// It gave advice that may have split one: [`KnownDifference::SplitZeroes`].
+    split_huge: bool,
+    /// It emptied a table: [`KnownDifference::EmptiedTables`].
+    emptied_table: bool,
     /// It installed guards.
     guarded: bool,
     /// Fault-around may have mapped other pages.
@@ -121,9 +131,10 @@ impl History {
     /// Whether pages may be resident on one side only.
     ///
     /// See [`KnownDifference::PagedOut`], [`KnownDifference::Allocated`],
-    /// [`KnownDifference::ForkCopies`] and [`KnownDifference::SharedTables`].
+    /// [`KnownDifference::ForkCopies`], [`KnownDifference::SharedTables`],
+    /// [`KnownDifference::SplitZeroes`] and [`KnownDifference::EmptiedTables`].
     pub(super) fn residence_may_differ(self) -> bool {
-        self.paged_out || self.allocated || self.fork_differs
+        self.paged_out || self.allocated || self.fork_differs || self.split_huge || self.emptied_table
     }
 
     /// Whether pages may be mapped by the page tables on one side only.
@@ -174,11 +185,14 @@ impl History {
             self.used_by_calls |= populate;
             self.mapped_shared |= *object != MappedObject::PrivateAnon;
         }
+        self.emptied_table |= self.advised_huge && discards_block(operation);
         let Operation::Syscall(call) = operation else { return };
         self.spliced |= matches!(call, Syscall::Vmsplice { .. });
         if let Some(advice) = call.advice() {
             self.paged_out |= advice == MADV_PAGEOUT && self.mapped_shared;
             self.guarded |= advice == MADV_GUARD_INSTALL;
+            self.advised_huge |= advice == MADV_HUGEPAGE;
+            self.split_huge |= self.advised_huge && matches!(advice, MADV_FREE | MADV_COLD | MADV_PAGEOUT);
             self.used_by_calls |= matches!(advice, MADV_COLD | MADV_POPULATE_READ | MADV_POPULATE_WRITE);
         } else if let Syscall::Mmap { flags, .. } = *call {
             self.mapped_shared |= flags & (MAP_ANONYMOUS | MAP_PRIVATE) != MAP_ANONYMOUS | MAP_PRIVATE;
@@ -207,6 +221,26 @@ impl History {
         } else if let Syscall::Exclusive(ExclusiveCall::Remap { .. }) = *call {
             self.borders_differ = true;
         }
+    }
+}
+
+/// Whether an operation discards the pages of a block of 2 MiB.
+fn discards_block(operation: &Operation) -> bool {
+    let discards = |advice| matches!(advice, MADV_DONTNEED | MADV_DONTNEED_LOCKED);
+    let covers = |addr: VirtAddr, len: u64| {
+        let (block, end) = (Level::PMD.span(), addr.raw().saturating_add(len).saturating_add(PAGE_SIZE - 1));
+        let first = addr.raw().checked_next_multiple_of(block);
+        first.is_some_and(|first| first.saturating_add(block) <= end)
+    };
+    match *operation {
+        Operation::Range(RangeCall::DontNeed { addr, len }) => covers(addr, len),
+        Operation::Syscall(Syscall::Exclusive(ExclusiveCall::Advise { addr, len, advice })) => {
+            discards(advice) && covers(addr, len)
+        }
+        Operation::Syscall(Syscall::Exclusive(ExclusiveCall::AdviseRanges { ranges, advice })) => {
+            discards(advice) && ranges.iter().any(|(addr, len)| covers(*addr, *len))
+        }
+        _ => false,
     }
 }
 
@@ -275,12 +309,10 @@ fn program_of(difference: KnownDifference) -> Vec<Operation> {
             vec![map(pages(0, 4), ANON), touch(1, Access::Exec), resident(pages(0, 4))]
         }
         KnownDifference::PagedOut => {
-            let (addr, len) = pages(0, 4);
-            let advise = Syscall::Exclusive(ExclusiveCall::Advise { addr, len, advice: MADV_PAGEOUT });
             vec![
                 map(pages(0, 4), MappedObject::SharedAnon),
                 touch(1, Access::Read),
-                Operation::Syscall(advise),
+                advise(pages(0, 4), MADV_PAGEOUT),
                 resident(pages(0, 4)),
             ]
         }
@@ -297,6 +329,8 @@ fn program_of(difference: KnownDifference) -> Vec<Operation> {
             remap(pages(36, 1), 1 | MREMAP_DONTUNMAP, pages(6, 1)),
             lock(pages(5, 29)),
         ],
+        KnownDifference::SplitZeroes => split_zeroes(),
+        KnownDifference::EmptiedTables => emptied_tables(),
         KnownDifference::UsedByCalls => used_by_calls(),
         KnownDifference::DirtyAtOnce => dirty_at_once(),
         KnownDifference::PastEnd => past_end(),
@@ -311,8 +345,6 @@ fn program_of(difference: KnownDifference) -> Vec<Operation> {
 ///
 /// One of them has a copied page.
 fn moved_copies() -> Vec<Operation> {
-    let advise =
-        |(addr, len), advice| Operation::Syscall(Syscall::Exclusive(ExclusiveCall::Advise { addr, len, advice }));
     vec![
         map(pages(0, 48), MappedObject::PrivateFile(1)),
         touch(44, Access::Write),
@@ -361,6 +393,39 @@ fn spliced_page() -> Vec<Operation> {
         touch(1, Access::Write),
         Operation::Syscall(Syscall::ReadPipe),
     ]
+}
+
+/// A block of 2 MiB, whose pages the program uses as huge pages.
+const BLOCK: (VirtAddr, u64) = (VirtAddr::new(0xc020_0000), Level::PMD.span());
+
+fn advise((addr, len): (VirtAddr, u64), advice: u32) -> Operation {
+    Operation::Syscall(Syscall::Exclusive(ExclusiveCall::Advise { addr, len, advice }))
+}
+
+/// A block with a huge page, half of which is mapped by page after it has been made read-only.
+fn split_block() -> Vec<Operation> {
+    vec![
+        map(BLOCK, ANON),
+        advise(BLOCK, MADV_HUGEPAGE),
+        Operation::Access { va: BLOCK.0.add(7 * PAGE_SIZE), access: Access::Write },
+        Operation::Range(RangeCall::Mprotect { addr: BLOCK.0, len: BLOCK.1 / 2, rights: Rights::READ }),
+    ]
+}
+
+/// A part of a huge page that is mapped by page is freed lazily.
+fn split_zeroes() -> Vec<Operation> {
+    [split_block(), vec![advise(BLOCK, MADV_FREE), Operation::Syscall(Syscall::ShowSmaps)]].concat()
+}
+
+/// A page is read after all pages of its table have been discarded.
+fn emptied_tables() -> Vec<Operation> {
+    let last = BLOCK.0.add(BLOCK.1 - PAGE_SIZE);
+    let then = vec![
+        Operation::Range(RangeCall::DontNeed { addr: BLOCK.0, len: BLOCK.1 }),
+        Operation::Access { va: last, access: Access::Read },
+        Operation::Syscall(Syscall::ShowSmaps),
+    ];
+    [split_block(), then].concat()
 }
 
 /// A call faults pages in, and a child inherits them.

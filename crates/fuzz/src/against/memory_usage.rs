@@ -41,8 +41,8 @@ const SIZE: usize = 3;
 const ANONYMOUS: usize = 10;
 /// The compared lines of `status`.
 const TOTALS: [&str; 8] = ["VmPeak", "VmSize", "VmLck", "VmPin", "VmData", "VmStk", "VmExe", "VmLib"];
-/// The `VmFlags` that are not compared: no huge pages, soft-dirty, may have guards.
-const IGNORED: [&str; 3] = ["nh", "sd", "gu"];
+/// The `VmFlags` that are not compared: soft-dirty, may have guards.
+const IGNORED: [&str; 2] = ["sd", "gu"];
 
 /// A mapping with its figures, or merged mappings with the sums of theirs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -204,7 +204,7 @@ mod tests {
 
     #[test]
     fn merged_mappings_have_the_sums_of_the_figures_up_to_rounding() {
-        let one = smaps("c0000000-c0002000", 8, 5, "rd wr nh");
+        let one = smaps("c0000000-c0002000", 8, 5, "rd wr sd");
         let halves = |second| smaps("c0000000-c0001000", 4, 2, "rd wr") + &smaps("c0001000-c0002000", 4, 2, second);
         let two = usage(&halves("rd wr").replace("Size: 8", "Size: 4"));
         let (all, few) = (

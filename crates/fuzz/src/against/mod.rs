@@ -55,6 +55,8 @@ use std::time::{Duration, Instant};
 
 /// Operations of a program: setup and body.
 const OPERATIONS: (u16, u16) = (4, 160);
+/// One program in this many has pages of blocks of 2 MiB, and asks for huge pages.
+const HUGE_ONE_IN: u64 = 8;
 
 /// Why the sides were not compared.
 #[derive(Debug, thiserror::Error)]
@@ -187,7 +189,8 @@ impl LinuxComparison {
 /// Program `number` of a seed.
 pub fn nth(seed: u64, number: u64) -> RandomProgram {
     let (setup, body) = OPERATIONS;
-    let shape = ProgramShape { mode: ProgramMode::Linux, cpus: 1, setup, body, huge: false };
+    let huge = number % HUGE_ONE_IN == HUGE_ONE_IN - 1;
+    let shape = ProgramShape { mode: ProgramMode::Linux, cpus: 1, setup, body, huge };
     RandomProgram::new(shape, seed.wrapping_mul(1_000_003).wrapping_add(number))
 }
 

@@ -7,8 +7,8 @@ use super::ours::Ours;
 use super::process_list::ProcessList;
 use super::{AgainstError, LinuxComparison, LinuxDifference, maps};
 use crate::random::{Operation, RandomProgram, Syscall, Window};
-use pagewright_model::spec::{ExclusiveCall, RangeCall};
-use pagewright_types::{Access, Errno, PAGE_SIZE};
+use pagewright_model::spec::{ExclusiveCall, MmapPlacement, RangeCall};
+use pagewright_types::{Access, Errno, Level, PAGE_SIZE};
 
 /// Both sides.
 pub(super) struct Pair {
@@ -132,6 +132,7 @@ impl Pair {
                 Ok(self.processes.may_fork())
             }
             Operation::Exit { .. } => Ok(self.processes.may_exit()),
+            _ if is_aligned_by_kernel(operation) => Ok(false),
             Operation::Syscall(call) if self.counts.missing.iter().any(|feature| feature.is_needed_by(call)) => {
                 Ok(false)
             }
@@ -305,4 +306,23 @@ impl LinuxComparison {
             *self.calls.entry((operation.name(), observed.errno())).or_default() += 1;
         }
     }
+}
+
+/// Whether the kernel chooses the address of an operation's mapping, and aligns it for huge pages.
+///
+/// Both sides do. The distance of their addresses is no multiple of 2 MiB, so they leave different
+/// gaps.
+fn is_aligned_by_kernel(operation: &Operation) -> bool {
+    let (maymove, fixed, map_fixed) = (1, 2, 0x10_0010);
+    let len = match *operation {
+        Operation::Mmap { place: MmapPlacement::Anywhere, len, .. } => len,
+        Operation::Syscall(Syscall::Mmap { flags, len, .. }) if flags & map_fixed == 0 => len,
+        Operation::Syscall(Syscall::Exclusive(ExclusiveCall::Remap { flags, new_len, .. }))
+            if flags & (maymove | fixed) == maymove =>
+        {
+            new_len
+        }
+        _ => return false,
+    };
+    len > 0 && len.checked_next_multiple_of(PAGE_SIZE).is_some_and(|len| len.is_multiple_of(Level::PMD.span()))
 }

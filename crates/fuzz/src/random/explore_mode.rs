@@ -28,8 +28,8 @@ impl<'a> ExploredProgram<'a> {
     pub fn new<I: Isa>(program: &'a RandomProgram) -> Result<Self, LabError> {
         let run = ProgramRun::<I>::new(program)?;
         let settings = ExploreSettings {
-            // A break of a shared table takes thousands of steps. Reclaim splits a huge page and writes
-            // its pages to swap, of two huge pages in some programs: 2,000,000 steps were too few.
+            // A break of a shared table takes thousands of steps. Reclaim splits huge pages, and
+            // writes their pages to swap: with two of them, 2,000,000 steps were too few.
             max_steps: if program.shape.is_huge() { 20_000_000 } else { 200_000 },
             speculate_near: run.window.all_pages().collect(),
             ..ExploreSettings::default()

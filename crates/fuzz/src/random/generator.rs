@@ -88,11 +88,11 @@ impl Generator {
             return ProgramStep { cpu: CpuId::new((index - 1) as u16), operation: Operation::Switch { to: 0 } };
         }
         match self.theme() {
-            Theme::Hot | Theme::Copies | Theme::Moving | Theme::Lingering => self.setup_of_hot(index - cpus - 1),
-            Theme::Families => self.setup_of_family(index - cpus - 1),
-            Theme::Huge if index == cpus + 1 => {
+            Theme::Mixed | Theme::Tables | Theme::Huge | Theme::Calls if self.window.is_huge && index == cpus + 1 => {
                 ProgramStep { cpu: CpuId::new(0), operation: self.advise_huge_everywhere() }
             }
+            Theme::Hot | Theme::Copies | Theme::Moving | Theme::Lingering => self.setup_of_hot(index - cpus - 1),
+            Theme::Families => self.setup_of_family(index - cpus - 1),
             Theme::Mixed | Theme::Tables | Theme::Huge | Theme::Calls => {
                 let operation = match self.below(16) {
                     0 => self.call(),

@@ -30,8 +30,9 @@ pub(super) fn set_huge_pages(to: &MmSettings, shape: ProgramShape, seed: u64) {
         bits /= values;
         drawn
     };
-    // Programs of other explored themes give no advice.
-    let always = matches!(shape.mode, ProgramMode::Explore(theme) if theme != Theme::Huge);
+    // Programs with a hot page give no advice.
+    let hot = [Theme::Hot, Theme::Copies, Theme::Moving, Theme::Families, Theme::Lingering];
+    let always = matches!(shape.mode, ProgramMode::Explore(theme) if hot.contains(&theme));
     let enabled = if draw(3) == 0 && !always { 1 } else { 0 };
     let mut settings = vec![
         (MmSetting::ThpEnabled, enabled),
@@ -88,8 +89,11 @@ impl Generator {
 
     /// `MADV_HUGEPAGE` for the whole window.
     pub(super) fn advise_huge_everywhere(&self) -> Operation {
-        let Window { start, .. } = self.window;
-        Operation::Kernel(KernelOperation::Advise { addr: start, len: self.window.bytes(), advice: Advice::HugePage })
+        let (addr, len, advice) = (self.window.start, self.window.bytes(), Advice::HugePage);
+        if self.follows_exclusive_calls() {
+            return Operation::Syscall(Syscall::Exclusive(ExclusiveCall::Advise { addr, len, advice: advice.raw() }));
+        }
+        Operation::Kernel(KernelOperation::Advise { addr, len, advice })
     }
 
     /// An operation that concerns huge pages alone; none is drawn for other windows.

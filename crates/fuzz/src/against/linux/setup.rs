@@ -18,13 +18,21 @@ use pagewright_syscall::LinuxCall;
 use pagewright_types::{PAGE_SIZE, VirtAddr};
 use std::io::ErrorKind;
 
+/// The value of our setting that is the host's `transparent_hugepage/enabled`.
+fn huge_pages() -> u64 {
+    // Without the file, the kernel has no huge pages.
+    let words = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").unwrap_or_default();
+    words.split_whitespace().position(|word| word.starts_with('[')).map_or(2, |value| value as u64)
+}
+
 impl Linux {
     /// Starts and sets up a root process.
     pub(in crate::against) fn start() -> Result<Self, AgainstError> {
         let tracee = Tracee::start()?;
         let text = std::fs::read_to_string("/proc/sys/vm/mmap_min_addr").map_err(AgainstError::Control)?;
         let mmap_min_addr = text.trim().parse().map_err(|_| AgainstError::Control(ErrorKind::InvalidData.into()))?;
-        let host = HostSettings { hard: [0; LIMITS.len()], pagemap_bits: 0, mmap_min_addr };
+        let huge_pages = huge_pages();
+        let host = HostSettings { hard: [0; LIMITS.len()], pagemap_bits: 0, mmap_min_addr, huge_pages };
         let (missing, processes) = (Vec::new(), Vec::new());
         let mut linux = Self { tracee, host, base: 0, missing, processes, read_write: 0, read_only: 0, pipe: [0; 2] };
         linux.unmap_shell()?;
@@ -34,8 +42,6 @@ impl Linux {
         // Ended children must not become zombies: ignore SIGCHLD.
         linux.tracee.write_data(ARGUMENT, &bytes_of(&[1, 0, 0, 0]))?;
         linux.root_call("rt_sigaction", libc::SYS_rt_sigaction, [libc::SIGCHLD as u64, DATA, 0, 8, 0, 0])?;
-        // No huge pages: our side has none.
-        linux.root_call("prctl", libc::SYS_prctl, [libc::PR_SET_THP_DISABLE as u64, 1, 0, 0, 0, 0])?;
         let private_anonymous = 0x22;
         let highest = linux.root_call("mmap", libc::SYS_mmap, [0, PAGE_SIZE, 0, private_anonymous, u64::MAX, 0])?;
         linux.root_call("munmap", libc::SYS_munmap, [highest, PAGE_SIZE, 0, 0, 0, 0])?;

@@ -110,8 +110,9 @@ impl Ours {
         });
         let map = space.map().read();
         for (page, word) in words.iter_mut().enumerate() {
-            let shared = map.find(addr.add(page as u64 * PAGE_SIZE)).is_some_and(|(_, vma)| vma.is_shared());
-            if *word & PagemapFlags::FILE.bits() != 0 && !shared {
+            let found = map.find(addr.add(page as u64 * PAGE_SIZE));
+            let is_private_file = found.is_some_and(|(_, vma)| !vma.is_shared() && vma.file().is_some());
+            if *word & PagemapFlags::FILE.bits() != 0 && is_private_file {
                 *word = 0;
             }
         }

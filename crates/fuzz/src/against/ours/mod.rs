@@ -14,10 +14,10 @@ use pagewright_mm::counters::Gauge;
 use pagewright_mm::file::{FileObject, MemfdFlags};
 use pagewright_mm::gup::{MakeDirty, UserPages};
 use pagewright_mm::space::{FileMapping, Resource, Rlimit, Rlimits};
-use pagewright_mm::{FaultError, MapFlags, MapRequest, MmError, MmSetting, MmSettings, Space};
+use pagewright_mm::{FaultError, MapFlags, MapRequest, Mm, MmError, MmSetting, MmSettings, Space};
 use pagewright_sim::{MachineConfig, NodeConfig, Profile, Sim};
 use pagewright_sync::Arc;
-use pagewright_types::{Access, CpuId, CpuMask, Errno, PAGE_SIZE, PageRange, Rights, VirtAddr};
+use pagewright_types::{Access, Counter, CpuId, CpuMask, Errno, Order, PAGE_SIZE, PageRange, Rights, VirtAddr};
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 
@@ -25,8 +25,8 @@ type Machine = Sim<X86_64>;
 
 /// The only CPU of the machine.
 const CPU: CpuId = CpuId::new(0);
-/// Memory of the machine in bytes; programs need little.
-const MEMORY_BYTES: u64 = 32 << 20;
+/// Memory of the machine in bytes: three huge pages of four processes, and as much again.
+const MEMORY_BYTES: u64 = 64 << 20;
 /// Limit of the faults of one access; no other CPU unmaps a page in between.
 const MAX_FAULTS: u32 = 8;
 
@@ -59,6 +59,7 @@ impl Ours {
         config.nodes = vec![NodeConfig { bytes: MEMORY_BYTES, cpus: CpuMask::EMPTY }];
         let settings = MmSettings::default();
         settings.set(MmSetting::MmapMinAddr, host.mmap_min_addr).map_err(AgainstError::Setting)?;
+        settings.set(MmSetting::ThpEnabled, host.huge_pages).map_err(AgainstError::Setting)?;
         let lab = Lab::<X86_64>::new(config, settings)?;
         let control = lab.on(CPU, |mm| {
             let file = mm.memfd_create("control", MemfdFlags::empty())?;
@@ -225,7 +226,12 @@ impl Ours {
 }
 
 fn gauges(lab: &Lab<X86_64>) -> Vec<u64> {
-    lab.on(CPU, |mm| Gauge::ALL.iter().map(|gauge| mm.gauge(*gauge)).collect())
+    // The huge page of zeroes is kept.
+    let kept = |gauge, mm: &Mm<Machine>| match gauge {
+        Gauge::FreePages => mm.counter(Counter::ThpZeroPageAlloc) * u64::from(Order::PMD.frames()),
+        _ => 0,
+    };
+    lab.on(CPU, |mm| Gauge::ALL.iter().map(|gauge| mm.gauge(*gauge) + kept(*gauge, mm)).collect())
 }
 
 fn with_errno(result: Result<Observation, MmError>) -> Result<Observation, Errno> {
