@@ -13,7 +13,7 @@ use core::sync::atomic::Ordering;
 bitflags::bitflags! {
     /// Flags of a folio (Linux's page flags).
     ///
-    /// Bits 14 and 15 of the word are free; the age is in the bits above.
+    /// The age is in the bits above them.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
     pub struct FolioFlags: u32 {
         /// Locked by one user: see [`Folio::try_lock`] (`PG_locked`).
@@ -44,6 +44,10 @@ bitflags::bitflags! {
         const CODE_VISIBLE = 1 << 12;
         /// On a node's queue of folios to be split (`PG_partially_mapped`).
         const DEFERRED = 1 << 13;
+        /// Marked as idle, and not seen in use since (`PG_idle`).
+        const IDLE = 1 << 14;
+        /// In use when idle tracking cleared its accessed bits (`PG_young`).
+        const YOUNG = 1 << 15;
     }
 }
 

@@ -238,6 +238,11 @@ impl<P: Platform> Frames<P> {
         self.spans.iter().map(|(range, _)| *range)
     }
 
+    /// The number behind the last frame of memory (`max_pfn`).
+    pub fn max_pfn(&self) -> Pfn {
+        self.ranges().last().map_or(Pfn::new(0), |range| range.end())
+    }
+
     /// The state in the record of a frame, for checks and reports.
     ///
     /// A frame that is not memory is `Interior`.

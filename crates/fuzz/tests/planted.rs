@@ -148,6 +148,7 @@ fn expected(plant: PlantedBug) -> (Vec<Search>, &'static [Rule]) {
         | Bug::FreeCutsFolio
         | Bug::AgedByPiece
         | Bug::HintOnLarge
+        | Bug::IdleHidesUse
         | Bug::FollowIgnoresSplit
         | Bug::MovedLeafTakenForPage
         | Bug::SplitLosesWhole

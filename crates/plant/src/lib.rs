@@ -55,6 +55,7 @@ pagewright_types::named_table! {
         DeferredDropped = "deferred-dropped", "A folio whose deferred split fails is not queued again.";
         FreeCutsFolio = "free-cuts-folio", "MADV_FREE of a part of a large folio lets reclaim discard the rest of it, too.";
         AgedByPiece = "aged-by-piece", "Each accessed entry of a large folio counts as a use of it, so one pass over it activates it.";
+        IdleHidesUse = "idle-hides-use", "Idle tracking clears accessed bits and does not tell reclaim that the page was used.";
         HintOnLarge = "hint-on-large", "A scan takes the rights from the entries of large folios, which no hint fault moves.";
         MovedLeafTakenForPage = "moved-leaf-taken-for-page", "Views take each page of a folio that is being split for its first one.";
         FollowIgnoresSplit = "follow-ignores-split", "A request with SPLIT_PMD takes a page without splitting its huge leaf.";
@@ -317,25 +318,25 @@ macro_rules! plant {
 #[cfg(feature = "planted")]
 mod chosen {
     use super::PlantedBug;
-    use core::sync::atomic::{AtomicU8, Ordering};
+    use core::sync::atomic::{AtomicU16, Ordering};
 
-    const NONE: u8 = u8::MAX;
+    const NONE: u16 = u16::MAX;
 
     #[cfg(not(feature = "per-thread"))]
-    static CHOSEN: AtomicU8 = AtomicU8::new(NONE);
+    static CHOSEN: AtomicU16 = AtomicU16::new(NONE);
 
     #[cfg(feature = "per-thread")]
     std::thread_local! {
-        static CHOSEN: AtomicU8 = const { AtomicU8::new(NONE) };
+        static CHOSEN: AtomicU16 = const { AtomicU16::new(NONE) };
     }
 
     #[cfg(not(feature = "per-thread"))]
-    fn with<T>(use_it: impl FnOnce(&AtomicU8) -> T) -> T {
+    fn with<T>(use_it: impl FnOnce(&AtomicU16) -> T) -> T {
         use_it(&CHOSEN)
     }
 
     #[cfg(feature = "per-thread")]
-    fn with<T>(use_it: impl FnOnce(&AtomicU8) -> T) -> T {
+    fn with<T>(use_it: impl FnOnce(&AtomicU16) -> T) -> T {
         CHOSEN.with(use_it)
     }
 
@@ -343,7 +344,7 @@ mod chosen {
     ///
     /// It is the whole program's; with `per-thread`, the calling thread's.
     pub fn choose(bug: Option<PlantedBug>) {
-        with(|chosen| chosen.store(bug.map_or(NONE, |bug| bug as u8), Ordering::Relaxed));
+        with(|chosen| chosen.store(bug.map_or(NONE, |bug| bug as u16), Ordering::Relaxed));
     }
 
     /// Asserts that a test fails with this mistake, which the calling thread chooses for it.
@@ -361,7 +362,7 @@ mod chosen {
     /// Whether this mistake is chosen.
     #[inline]
     pub fn is_chosen(bug: PlantedBug) -> bool {
-        with(|chosen| chosen.load(Ordering::Relaxed)) == bug as u8
+        with(|chosen| chosen.load(Ordering::Relaxed)) == bug as u16
     }
 }
 

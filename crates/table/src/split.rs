@@ -21,7 +21,8 @@ use pagewright_plant::plant;
 use pagewright_sync::Platform;
 use pagewright_tlb::frames::{EntryCounts, Folio, PageCounts, TableMarks};
 use pagewright_tlb::{FlushInfo, Tlb};
-use pagewright_types::{Counter, Gauge, Level, Pfn, VirtAddr};
+use pagewright_types::judge::Fact;
+use pagewright_types::{Counter, Gauge, Level, Pfn, Rights, VirtAddr};
 
 impl<P: Platform> OwnTables<'_, P> {
     /// Splits the leaf of the PMD level over `va` into 512 leaves of the last level.
@@ -42,9 +43,11 @@ impl<P: Platform> OwnTables<'_, P> {
         let tlb = self.tlb;
         let level = locked.level();
         let child = locked.withdraw();
+        // A judge would blame a call that returns meanwhile for what the flush below removes.
+        let range = span_of(va, level);
+        tlb.fx().declare(Fact::RightReduced { root: self.tree.root(), range, left: Rights::empty() });
         let hidden = plant!(SplitLeavesGap; pagewright_arch::Pte::EMPTY, P::Isa::soft(IN_TRANSITION));
         let (_, leaf) = locked.swap_leaf(va, hidden);
-        let range = span_of(va, level);
         let named = plant!(SplitLevelBelow; Level::PTE, level);
         tlb.flush(self.context(), FlushInfo { range: Some(range), level: named, freed_tables: false });
         if !leaf.flags.contains(LeafFlags::SPECIAL) {

@@ -13,7 +13,6 @@ macro_rules! named_table {
     ($(#[$about:meta])* pub enum $table:ident { $($variant:ident = $name:literal, $meaning:literal;)* }) => {
         $(#[$about])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        #[repr(u8)]
         pub enum $table {
             $(#[doc = $meaning] $variant,)*
         }

@@ -14,6 +14,7 @@ use crate::errno::Errno;
 use crate::file_lock::FileLocks;
 use crate::machine_files;
 use crate::memory::{FileObject, mm};
+use crate::memory_files::MemoryFile;
 use crate::mount;
 use crate::pipe::SharedPipe;
 use crate::process_memory::ProcessMemory;
@@ -59,8 +60,8 @@ pub(crate) enum InodeKind {
     Attribute(ZramAttribute),
     /// A setting of the memory manager.
     Setting(MmSetting),
-    /// `/sys/kernel/debug/split_huge_pages`.
-    SplitHugePages,
+    /// A file of the memory manager that is no setting.
+    OfMemory(MemoryFile),
     /// `/proc/PID/oom_score_adj`.
     OomScoreAdj(Arc<TaskId>),
     /// A name of the machine.
@@ -274,7 +275,7 @@ impl Inode {
             InodeKind::Attribute(_) => PAGE_SIZE,
             InodeKind::Text(_)
             | InodeKind::Setting(_)
-            | InodeKind::SplitHugePages
+            | InodeKind::OfMemory(_)
             | InodeKind::OomScoreAdj(_)
             | InodeKind::SystemName(_)
             | InodeKind::Memory(_)
@@ -295,7 +296,7 @@ impl Inode {
             InodeKind::Archive(_) => self.size().div_ceil(PAGE_SIZE) * (PAGE_SIZE / 512),
             InodeKind::Text(_)
             | InodeKind::Setting(_)
-            | InodeKind::SplitHugePages
+            | InodeKind::OfMemory(_)
             | InodeKind::OomScoreAdj(_)
             | InodeKind::SystemName(_)
             | InodeKind::Memory(_)
@@ -324,7 +325,7 @@ impl Inode {
             | InodeKind::Shmem(_)
             | InodeKind::Text(_)
             | InodeKind::Setting(_)
-            | InodeKind::SplitHugePages
+            | InodeKind::OfMemory(_)
             | InodeKind::OomScoreAdj(_)
             | InodeKind::SystemName(_)
             | InodeKind::Memory(_)
@@ -393,7 +394,7 @@ impl Inode {
             InodeKind::Zram => zram::read(from, wanted),
             InodeKind::Attribute(attribute) => piece(attribute.show()?.as_bytes(), from, wanted),
             InodeKind::Setting(setting) => piece(machine_files::show_setting(*setting).as_bytes(), from, wanted),
-            InodeKind::SplitHugePages => Err(Errno::EINVAL),
+            InodeKind::OfMemory(file) => file.read(from, wanted),
             InodeKind::OomScoreAdj(of) => piece(procfs::show_oom_score_adj(of)?.as_bytes(), from, wanted),
             InodeKind::SystemName(name) => piece(name.show().as_bytes(), from, wanted),
             InodeKind::Memory(memory) => memory.read(from, wanted),
@@ -413,7 +414,7 @@ impl Inode {
                 Ok(bytes.len())
             }
             InodeKind::Setting(setting) => machine_files::store_setting(*setting, bytes).map(|()| bytes.len()),
-            InodeKind::SplitHugePages => machine_files::split_huge_pages(bytes).map(|()| bytes.len()),
+            InodeKind::OfMemory(file) => file.write(start, bytes),
             InodeKind::OomScoreAdj(of) => {
                 procfs::store_oom_score_adj(of, bytes)?;
                 Ok(bytes.len())

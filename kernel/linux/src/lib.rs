@@ -61,6 +61,7 @@ mod limits;
 mod machine_files;
 mod mappings_text;
 mod memory;
+mod memory_files;
 mod mount;
 mod node_files;
 mod oom;

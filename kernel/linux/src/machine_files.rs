@@ -11,25 +11,22 @@ use crate::errno::Errno;
 use crate::file;
 use crate::inode::{Inode, InodeKind};
 use crate::memory::mm;
+use crate::memory_files::MemoryFile;
 use crate::mount;
 use crate::node_files::{self, cpus, list, node_list, nodes_with_cpus};
 use crate::shm;
 use crate::system_name::SystemName;
-use crate::task::{TaskId, scheduler};
 use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::sync::Arc;
 use core::fmt::{self, Write};
 use linux_raw_sys::general as linux;
-use pagewright_arch::Effects;
-use pagewright_hal::Machine;
-use pagewright_mm::{MmSetting, SettingValues, SplitRequest};
+use pagewright_mm::{MmSetting, SettingValues};
 use pagewright_types::Level;
 
 const READ_ONLY: u32 = 0o100_444;
 const WRITABLE: u32 = 0o100_644;
-const WRITE_ONLY: u32 = 0o100_200;
 const DIRECTORY: u32 = 0o040_555;
 
 /// The settings of the memory manager that take effect only when the machine is set up.
@@ -87,9 +84,6 @@ const FILES: &[(&str, Show)] = &[
     ("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size", |out| writeln!(out, "{}", Level::PMD.span())),
 ];
 
-/// The file that splits large folios.
-const SPLIT_HUGE_PAGES: &str = "/sys/kernel/debug/split_huge_pages";
-
 /// The user and the group that stand for one that cannot be shown (`DEFAULT_OVERFLOWUID`).
 const OVERFLOW: u32 = 65534;
 
@@ -99,8 +93,8 @@ pub(crate) fn find(path: &str) -> Option<Arc<Inode>> {
         let mode = if FIXED.contains(setting) { READ_ONLY } else { WRITABLE };
         return Some(Inode::new(path, mode, InodeKind::Setting(*setting)));
     }
-    if path == SPLIT_HUGE_PAGES {
-        return Some(Inode::new(path, WRITE_ONLY, InodeKind::SplitHugePages));
+    if let Some((_, mode, file)) = MemoryFile::FILES.iter().find(|(known, ..)| *known == path) {
+        return Some(Inode::new(path, *mode, InodeKind::OfMemory(*file)));
     }
     if let Some((_, name)) = SystemName::FILES.iter().find(|(known, _)| *known == path) {
         return Some(Inode::new(path, WRITABLE, InodeKind::SystemName(*name)));
@@ -140,7 +134,8 @@ pub(crate) fn entries(directory: &str) -> BTreeMap<String, u32> {
 
 fn paths() -> impl Iterator<Item = &'static str> {
     let names = SystemName::FILES.iter().map(|(path, _)| *path);
-    let paths = FILES.iter().map(|(path, _)| *path).chain([SPLIT_HUGE_PAGES]);
+    let of_memory = MemoryFile::FILES.iter().map(|(path, ..)| *path);
+    let paths = FILES.iter().map(|(path, _)| *path).chain(of_memory);
     paths.chain(names).chain(MmSetting::ALL.iter().map(|setting| setting.path()))
 }
 
@@ -187,20 +182,4 @@ pub(crate) fn store_setting(setting: MmSetting, bytes: &[u8]) -> Result<(), Errn
     };
     let value = setting.parse(text).ok_or(Errno::EINVAL)?;
     mm().settings().set(setting, value).map_err(|_| Errno::EINVAL)
-}
-
-/// Splits the large folios that a program wrote to `split_huge_pages` (`split_huge_pages_write`).
-///
-/// # Errors
-/// `EINVAL` for what is no request, and for a process without memory; `ESRCH` for no process.
-pub(crate) fn split_huge_pages(bytes: &[u8]) -> Result<(), Errno> {
-    match SplitRequest::parse::<<Machine as Effects>::Isa>(bytes).ok_or(Errno::EINVAL)? {
-        SplitRequest::All => _ = mm().split_all_huge_pages(),
-        SplitRequest::Of { process, range } => {
-            let space = scheduler().processes.get(&TaskId(process)).map(|process| process.space.upgrade());
-            let space = space.ok_or(Errno::ESRCH)?.ok_or(Errno::EINVAL)?;
-            mm().split_huge_pages(&space.0, range);
-        }
-    }
-    Ok(())
 }

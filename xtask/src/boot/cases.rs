@@ -227,6 +227,7 @@ pub(crate) const CASES: [Case; 40] = [
     c("last", "last.c", 3),
     c("exec", "exec.c", 0),
     Case { on_linux: false, ..c("thp", "thp.c", 0) },
+    Case { on_linux: false, ..c("frames", "frames.c", 0) },
     Case { arguments: &["40"], ..c("futex", "futex.c", 0) },
     Case { swap: Swap::Device, ..c("disk", "disk.c", 0) },
     c("moves", "moves.c", 0),

@@ -121,7 +121,7 @@ impl<P: Platform> Mm<P> {
     }
 
     fn deactivate(&self, folio: Folio<'_>) {
-        folio.clear_flags(FolioFlags::REFERENCED);
+        folio.clear_flags(FolioFlags::REFERENCED | FolioFlags::YOUNG);
         if folio.flags().contains(FolioFlags::ACTIVE) {
             self.frames().lru_move(folio, FolioFlags::WORKINGSET, FolioFlags::ACTIVE);
             self.tlb.count(Counter::PgDeactivate, u64::from(folio.pages()));

@@ -33,7 +33,7 @@ use pagewright_types::{Counter, NodeId, Rights};
 #[derive(Clone, Copy, Default)]
 pub(super) struct FolioReferences {
     /// The number of mappings with an entry whose accessed bit was set.
-    accessed: u32,
+    pub(super) accessed: u32,
     /// Whether a mapping is mlocked.
     mlocked: bool,
     /// Whether an accessed mapping is executable.
@@ -91,11 +91,14 @@ impl<P: Platform> Mm<P> {
             found += used;
             ControlFlow::Continue(())
         });
+        if !found.mlocked && !found.contended {
+            self.note_idle_tracking(folio, &mut found);
+        }
         found
     }
 
     /// Reads and clears the accessed bit of a leaf.
-    fn leaf_referenced(&self, mapped: &MappedLeaf<'_, P>) -> FolioReferences {
+    pub(super) fn leaf_referenced(&self, mapped: &MappedLeaf<'_, P>) -> FolioReferences {
         let &MappedLeaf { vma, va, leaf, table, .. } = mapped;
         if !leaf.has(LeafFlags::ACCESSED) {
             return FolioReferences::default();
@@ -165,6 +168,9 @@ impl<P: Platform> Mm<P> {
         if before.contains(FolioFlags::REFERENCED) && !before.intersects(placed) {
             self.frames().lru_move(folio, FolioFlags::ACTIVE, FolioFlags::REFERENCED);
             self.note_activation(folio);
+        }
+        if before.contains(FolioFlags::IDLE) {
+            folio.clear_flags(FolioFlags::IDLE);
         }
     }
 }

@@ -29,6 +29,7 @@ mod advice;
 mod age;
 mod background;
 mod direct;
+mod idle;
 mod pageout;
 mod proactive;
 mod scan;

@@ -51,6 +51,8 @@ bitflags::bitflags! {
         const THP = 1 << 22;
         /// The page of zeroes, or a page of the huge one.
         const ZERO_PAGE = 1 << 24;
+        /// Marked as idle, and not seen in use since.
+        const IDLE = 1 << 25;
         /// A page table.
         const PGTABLE = 1 << 26;
         /// The folio is never freed or moved.
@@ -61,7 +63,7 @@ bitflags::bitflags! {
 }
 
 /// The flags of a folio, and those that stand for them.
-const OF_FOLIO: [(FolioFlags, KpageFlags); 10] = [
+const OF_FOLIO: [(FolioFlags, KpageFlags); 11] = [
     (FolioFlags::LOCKED, KpageFlags::LOCKED),
     (FolioFlags::REFERENCED, KpageFlags::REFERENCED),
     (FolioFlags::UPTODATE, KpageFlags::UPTODATE),
@@ -71,10 +73,16 @@ const OF_FOLIO: [(FolioFlags, KpageFlags); 10] = [
     (FolioFlags::WRITEBACK, KpageFlags::WRITEBACK),
     (FolioFlags::SWAPBACKED, KpageFlags::SWAPBACKED),
     (FolioFlags::RESERVED, KpageFlags::RESERVED),
+    (FolioFlags::IDLE, KpageFlags::IDLE),
     (FolioFlags::UNEVICTABLE, KpageFlags::UNEVICTABLE.union(KpageFlags::MLOCKED)),
 ];
 
 impl<P: Platform> Mm<P> {
+    /// The number behind the last frame of memory (`max_pfn`).
+    pub fn max_pfn(&self) -> Pfn {
+        self.frames().max_pfn()
+    }
+
     /// The number of entries that map the page in a frame, by itself or with its whole folio.
     ///
     /// 0 for a frame without a page of memory.
@@ -98,7 +106,7 @@ impl<P: Platform> Mm<P> {
     }
 
     /// Calls `look` with the folio of a frame, if it has one, and holds a reference meanwhile.
-    fn of_page<T>(&self, pfn: Pfn, look: impl FnOnce(Folio<'_>) -> T) -> Option<T> {
+    pub(crate) fn of_page<T>(&self, pfn: Pfn, look: impl FnOnce(Folio<'_>) -> T) -> Option<T> {
         let reference = self.frames().try_get_folio(pfn)?;
         let folio = self.frames().folio_of(&reference);
         // It may be another one than the frame was in when it was looked up.

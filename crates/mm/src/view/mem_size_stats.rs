@@ -255,7 +255,7 @@ impl<P: Platform> Mm<P> {
                 stats.lazy_free += PAGE_SIZE;
             }
         }
-        if leaf.has(LeafFlags::ACCESSED) || folio.flags().contains(FolioFlags::REFERENCED) {
+        if leaf.has(LeafFlags::ACCESSED) || folio.flags().intersects(FolioFlags::REFERENCED | FolioFlags::YOUNG) {
             stats.referenced += PAGE_SIZE;
         }
         (folio.rss_kind(), dirty)

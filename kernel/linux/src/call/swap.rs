@@ -22,7 +22,7 @@ pub(super) fn serve(thread: &Thread, request: SwapRequest) -> SyscallResult {
         InodeKind::Archive(_)
         | InodeKind::Text(_)
         | InodeKind::Setting(_)
-        | InodeKind::SplitHugePages
+        | InodeKind::OfMemory(_)
         | InodeKind::OomScoreAdj(_)
         | InodeKind::SystemName(_)
         | InodeKind::Shmem(_)

@@ -386,7 +386,7 @@ fn takes_all_or_none(node: &Inode) -> bool {
         node.kind,
         InodeKind::Attribute(_)
             | InodeKind::Setting(_)
-            | InodeKind::SplitHugePages
+            | InodeKind::OfMemory(_)
             | InodeKind::OomScoreAdj(_)
             | InodeKind::SystemName(_)
             | InodeKind::Memory(_)

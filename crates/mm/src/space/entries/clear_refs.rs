@@ -68,7 +68,7 @@ impl<P: Platform> Mm<P> {
                 for va in table.entries(part) {
                     let Some(leaf) = table.leaf(va) else { continue };
                     if let Some(folio) = self.vm_normal_folio(leaf) {
-                        folio.clear_flags(FolioFlags::REFERENCED);
+                        folio.clear_flags(FolioFlags::REFERENCED | FolioFlags::YOUNG);
                     }
                     let old = |leaf: LeafView| leaf.without(LeafFlags::ACCESSED);
                     // Clearing the accessed bit owes no flush: a stale TLB entry only delays the

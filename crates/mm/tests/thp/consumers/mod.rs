@@ -5,6 +5,7 @@
 mod advice;
 mod calls;
 mod gup;
+mod idle;
 mod refused;
 mod views;
 
