@@ -7,6 +7,7 @@
 
 mod beside_reclaim;
 mod cow;
+pub(crate) mod cow_cases;
 mod forced;
 mod forked;
 mod races;

@@ -2,6 +2,7 @@
 
 mod advice;
 mod consumers;
+mod cow;
 mod deferred;
 mod faults;
 mod mmap;
