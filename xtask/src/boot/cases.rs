@@ -186,8 +186,11 @@ pub(super) const fn shell(name: &'static str, words: &'static [&'static str], st
     }
 }
 
+const HUGE_SPLICES: Case =
+    Case { arguments: &["2048"], swap: Swap::On("64M"), ..c("splices-huge", "splices_huge.c", 0) };
+
 /// The cases, the longest first, so that none of them runs alone at the end.
-pub(crate) const CASES: [Case; 40] = [
+pub(crate) const CASES: [Case; 43] = [
     Case { arguments: &["64", "32"], memory: "1G", memory_on_linux: "1G", ..c("fork", "fork.c", 0) },
     Case { arguments: &["4000"], ..c("threads", "threads.c", 0) },
     Case { nodes: &SLOW_TIER, cpus: &["1"], arguments: &["0", "10 20"], ..c("slow-tier", "nodes.c", 0) },
@@ -211,6 +214,10 @@ pub(crate) const CASES: [Case; 40] = [
     Case { swap: Swap::On("64M"), ..c("files", "files.c", 0) },
     Case { swap: Swap::On("64M"), ..c("splices", "splices.c", 0) },
     Case { swap: Swap::On("64M"), set: &["cow_page_tables=never"], ..c("splices-classic", "splices.c", 0) },
+    HUGE_SPLICES,
+    Case { name: "splices-huge-classic", set: &["cow_page_tables=never"], ..HUGE_SPLICES },
+    // Linux 6.1 has no folios of this size.
+    Case { name: "splices-64k", arguments: &["64"], on_linux: false, ..HUGE_SPLICES },
     c("signals", "signals.c", 0),
     c("timers", "timers.c", 0),
     c("names", "names.c", 0),
