@@ -115,6 +115,7 @@ fn split_huge_pages(bytes: &[u8]) -> Result<(), Errno> {
     match SplitRequest::parse::<<Machine as Effects>::Isa>(bytes).ok_or(Errno::EINVAL)? {
         SplitRequest::All => _ = mm().split_all_huge_pages(),
         SplitRequest::Of { process, range } => {
+            let process = u32::try_from(process).map_err(|_| Errno::ESRCH)?;
             let space = scheduler().processes.get(&TaskId(process)).map(|process| process.space.upgrade());
             let space = space.ok_or(Errno::ESRCH)?.ok_or(Errno::EINVAL)?;
             mm().split_huge_pages(&space.0, range);

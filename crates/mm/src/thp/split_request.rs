@@ -25,8 +25,8 @@ pub enum SplitRequest {
     All,
     /// Those of a range.
     Of {
-        /// The process.
-        process: u32,
+        /// The number of the process; the caller looks it up, and a negative number is no process.
+        process: i32,
         /// The range, as far as it is user memory.
         range: PageRange,
     },
@@ -48,7 +48,7 @@ impl SplitRequest {
             }
         }
         let [start, end] = [start, end].map(|at| VirtAddr::new(at.min(I::USER_END.raw())).align_down(PAGE_SIZE));
-        Some(Self::Of { process: u32::try_from(process).ok()?, range: PageRange::new(start, end.max(start)) })
+        Some(Self::Of { process: i32::try_from(process).ok()?, range: PageRange::new(start, end.max(start)) })
     }
 }
 
@@ -102,6 +102,7 @@ mod tests {
         assert_eq!(parse("7,0x200000,0x400000"), of(7, 0x20_0000, 0x40_0000));
         assert_eq!(parse("1,0x200fff,0x400fff,0\n"), of(1, 0x20_0000, 0x40_0000), "whole pages");
         assert_eq!(parse("7,0x400000,0x200000"), of(7, 0x40_0000, 0x40_0000), "no page");
+        assert_eq!(parse("-1,0x0,0x1000"), of(-1, 0, 0x1000), "a number that no process has");
         let user_end = X86_64::USER_END.raw();
         assert_eq!(parse("7,0x0,0xffffffffffffffff"), of(7, 0, user_end));
     }
