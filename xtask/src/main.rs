@@ -69,11 +69,15 @@ usage: cargo xtask COMMAND
                        count the kernel's instructions per operation, on Debian's Linux 6.1 and on
                        Pagewright (minutes; downloads kernels); --write: also into
                        docs/benchmarks.md
+  instructions huge [--write]
+                       count only operations on huge pages
   instructions moving [--write]
                        count only pages that move between two nodes
   instructions profile ISA [NAME=VALUE]
                        print the functions of our kernel that execute them; NAME=VALUE: with this
                        setting
+  instructions huge profile ISA [NAME=VALUE]
+                       print those of the operations on huge pages
   pageout              count the barriers and invalidations of a page-out on arm64, on Debian's
                        Linux 6.1 and 6.12 and on Pagewright (a minute; downloads kernels)
   tiers                count promotions and demotions of a program on two memory tiers, on Debian's
@@ -139,8 +143,12 @@ fn run(words: &[&str]) -> Result<(), Error> {
         ["instructions", "--write"] => instructions::run(instructions::Table::Write),
         ["instructions", "moving"] => instructions::run_moving(instructions::Table::Print),
         ["instructions", "moving", "--write"] => instructions::run_moving(instructions::Table::Write),
+        ["instructions", "huge"] => instructions::run_huge(instructions::Table::Print),
+        ["instructions", "huge", "--write"] => instructions::run_huge(instructions::Table::Write),
         ["instructions", "profile", isa] => instructions::profile(isa, None),
         ["instructions", "profile", isa, setting] => instructions::profile(isa, Some(setting)),
+        ["instructions", "huge", "profile", isa] => instructions::profile_huge(isa, None),
+        ["instructions", "huge", "profile", isa, setting] => instructions::profile_huge(isa, Some(setting)),
         ["pageout"] => pageout::run(),
         ["tiers"] => tiers::run(),
         ["tiers", "linger"] => tiers::run_lingering(),

@@ -1,7 +1,9 @@
 //! `cargo xtask instructions`: kernel instructions per operation, beside Linux's.
 //!
 //! `kernel/programs/instructions.c` runs each operation on one CPU in QEMU, on Pagewright's kernel
-//! and on Debian's Linux 6.1, and `kernel/plugin/instructions.c` counts ([`count`]). QEMU's clock
+//! and on Debian's Linux 6.1, and `kernel/plugin/instructions.c` counts ([`count`]).
+//! `kernel/programs/huge.c` and `moving.c` have a table each, of huge pages and of pages that move
+//! between nodes; `huge` and `moving` are commands that count only these. QEMU's clock
 //! is its count of instructions (`-icount`), so timer interrupts come at the same places in every
 //! run, whatever the load of this computer. Our kernel runs twice, and a row that the two runs
 //! count differently is an error. `--write` replaces the table in `docs/benchmarks.md`; `profile`
@@ -36,6 +38,7 @@ const VERSION: &str = "6.1";
 const HEAD: &str = "kernel instructions per operation";
 const SHARED_HEAD: &str = "kernel instructions in all, tables shared";
 const MOVING_HEAD: &str = "kernel instructions per operation, two nodes";
+const HUGE_HEAD: &str = "kernel instructions per operation, huge pages";
 /// The setting under which forks copy page tables, as Linux's do.
 const COPIED: &str = "--set=cow_page_tables=never";
 /// The default, under which all but small processes share them.
@@ -45,27 +48,39 @@ const SHARED_ROWS: [&str; 5] = ["fork of", "fork and", "second fork", "exit of",
 /// The words that switch off what our kernel has not, or what changes the meaning of a row.
 ///
 /// KASLR and random stacks are off, so that runs are alike.
-const WORDS: &str = "transparent_hugepage=never mitigations=off init_on_alloc=0 init_on_free=0 cgroup_disable=memory \
+const WORDS: &str = "mitigations=off init_on_alloc=0 init_on_free=0 cgroup_disable=memory \
                      audit=0 apparmor=0 randomize_kstack_offset=off nokaslr norandmaps";
+
+/// No memory of Linux gets them.
+const NO_HUGE_PAGES: &str = "transparent_hugepage=never";
 
 /// A program whose operations are counted, and the machine that it needs.
 struct Counted {
     source: &'static str,
     /// The options of its memory.
     memory: &'static [&'static str],
+    /// Which memory of Linux gets huge pages.
+    huge_pages: &'static str,
     /// The time that a boot may spend.
     allowed: Duration,
 }
 
 /// The operations; the memory is room for a process of 512 MB, and for Linux.
-const OPERATIONS: Counted =
-    Counted { source: "instructions.c", memory: &["--mem", "1G"], allowed: Duration::from_secs(300) };
-/// Moves between two nodes, of which the second has no CPU.
-const MOVING: Counted = Counted {
-    source: "moving.c",
-    memory: &["--node", "0:512M", "--node", "1:256M"],
+const OPERATIONS: Counted = Counted {
+    source: "instructions.c",
+    memory: &["--mem", "1G"],
+    huge_pages: NO_HUGE_PAGES,
     allowed: Duration::from_secs(300),
 };
+/// The operations on huge pages.
+const HUGE: Counted = Counted {
+    source: "huge.c",
+    huge_pages: "transparent_hugepage=madvise",
+    allowed: Duration::from_secs(600),
+    ..OPERATIONS
+};
+/// Moves between two nodes, of which the second has no CPU.
+const MOVING: Counted = Counted { source: "moving.c", memory: &["--node", "0:512M", "--node", "1:256M"], ..OPERATIONS };
 
 /// The word that switches off the isolation of page tables.
 const fn unisolated(isa: IsaKind) -> &'static str {
@@ -108,10 +123,17 @@ pub(crate) fn run(table: Table) -> Result<(), Error> {
     let tables = [
         (HEAD, lines(HEAD, &columns, Row::each)),
         (SHARED_HEAD, lines(SHARED_HEAD, &shared, Row::all)),
+        huge(&bench)?,
         moving(&bench)?,
         (cycles::HEAD, cycles::lines(&cycles::count(&bench)?)),
     ];
     show(&bench, &tables, table)
+}
+
+/// Counts the operations on huge pages, and no other rows.
+pub(crate) fn run_huge(table: Table) -> Result<(), Error> {
+    let bench = Bench::new()?;
+    show(&bench, &[huge(&bench)?], table)
 }
 
 /// Counts the pages that move between two nodes, and no other rows.
@@ -122,12 +144,22 @@ pub(crate) fn run_moving(table: Table) -> Result<(), Error> {
 
 /// The table of the pages that move between two nodes.
 fn moving(bench: &Bench) -> Result<(&'static str, Vec<Vec<String>>), Error> {
+    by_default(bench, &MOVING, MOVING_HEAD)
+}
+
+/// The table of the operations on huge pages.
+fn huge(bench: &Bench) -> Result<(&'static str, Vec<Vec<String>>), Error> {
+    by_default(bench, &HUGE, HUGE_HEAD)
+}
+
+/// The table of a program on our kernel with default settings.
+fn by_default(bench: &Bench, counted: &Counted, head: &'static str) -> Result<(&'static str, Vec<Vec<String>>), Error> {
     let count = |machine| {
-        let ours = least(&bench.ours(machine, &MOVING, None, "")?);
-        Ok((ours, least(&bench.linux(machine, &MOVING)?.1)))
+        let ours = least(&bench.ours(machine, counted, None, "")?);
+        Ok((ours, least(&bench.linux(machine, counted)?.1)))
     };
     let columns = MACHINES.iter().map(count).collect::<Result<Vec<_>, Error>>()?;
-    Ok((MOVING_HEAD, lines(MOVING_HEAD, &columns, Row::each)))
+    Ok((head, lines(head, &columns, Row::each)))
 }
 
 /// Prints tables, and writes them to the page if that is asked for.
@@ -152,12 +184,21 @@ fn show(bench: &Bench, tables: &[(&'static str, Vec<Vec<String>>)], table: Table
 /// # Errors
 /// [`Error::Usage`] for another instruction set, and as [`run`].
 pub(crate) fn profile(isa: &str, setting: Option<&str>) -> Result<(), Error> {
+    profile_of(&OPERATIONS, isa, setting)
+}
+
+/// As [`profile`], for the operations on huge pages.
+pub(crate) fn profile_huge(isa: &str, setting: Option<&str>) -> Result<(), Error> {
+    profile_of(&HUGE, isa, setting)
+}
+
+fn profile_of(counted: &Counted, isa: &str, setting: Option<&str>) -> Result<(), Error> {
     let machine = MACHINES.iter().find(|machine| machine.isa.name() == isa);
     let machine = machine.ok_or_else(|| Error::Usage(format!("instructions profile {isa}")))?;
     let bench = Bench::new()?;
     let blocks = bench.folder.join("instructions-profile.txt");
     let set = setting.map(|setting| format!("--set={setting}"));
-    let rows = bench.ours(machine, &OPERATIONS, set.as_deref(), &format!(",profile={}", blocks.display()))?;
+    let rows = bench.ours(machine, counted, set.as_deref(), &format!(",profile={}", blocks.display()))?;
     let blocks = fs::read_to_string(&blocks).map_err(Error::file(&blocks))?;
     let linked = kernel::link(machine.isa)?;
     let image = fs::read(&linked).map_err(Error::file(&linked))?;
@@ -205,7 +246,7 @@ impl Bench {
     /// Counts on Linux; returns the name of its package too.
     fn linux(&self, machine: &Machine, counted: &Counted) -> Result<(String, Vec<Row>), Error> {
         let linux = Linux::fetch(&self.workspace, machine.isa, None, VERSION)?;
-        let words = format!("{WORDS} {}", unisolated(machine.isa));
+        let words = format!("{WORDS} {} {}", counted.huge_pages, unisolated(machine.isa));
         let init = self.compile(machine, "init.c")?;
         let rows = self.count(machine, counted, &linux.arguments(&init, Swap::Nothing, &words), "")?;
         Ok((linux.package, rows))
@@ -213,7 +254,7 @@ impl Bench {
 
     fn count(&self, machine: &Machine, counted: &Counted, kernel: &[String], plugin: &str) -> Result<Vec<Row>, Error> {
         let counts = self.folder.join("instructions.txt");
-        let Counted { source, memory, allowed } = counted;
+        let Counted { source, memory, allowed, .. } = counted;
         let mut boot = Command::new(&self.pagewright);
         boot.args(["boot", "--arch", machine.isa.name(), "--count"]).args(*memory);
         boot.arg("--plugin").arg(format!("{},out={}{plugin}", self.plugin.display(), counts.display()));
