@@ -278,6 +278,33 @@ impl<'h, P: Platform> Tables<'h, P> {
         TableSpans { tables: *self, at: range.start(), end: range.end() }
     }
 
+    /// As [`spans`](Self::spans), each with the number of its leaves above the last level.
+    ///
+    /// Neighbouring leaves above the last level that are in one table are one part.
+    pub fn runs(&self, range: PageRange) -> impl Iterator<Item = (PageRange, u64)> + use<'h, P> {
+        let (tables, mut spans) = (*self, self.spans(range));
+        core::iter::from_fn(move || {
+            let (span, Descent { mut slot, level, .. }) = spans.next_found()?;
+            let (mut end, mut leaves) = (span.start(), 0);
+            while level > Level::PTE
+                && end < spans.end
+                && usize::from(slot.index) < Level::ENTRIES
+                && matches!(tables.entry_of(level, slot), Entry::Leaf(_))
+            {
+                end = part_end(end, level, spans.end);
+                slot.index += 1;
+                leaves += 1;
+            }
+            spans.at = spans.at.max(end);
+            Some((PageRange::new(span.start(), spans.at), leaves))
+        })
+    }
+
+    /// The entry of a table of `level`, without its lock.
+    fn entry_of(&self, level: Level, slot: PteSlot) -> Entry {
+        P::Isa::decode(level, self.tlb.fx().load(slot))
+    }
+
     /// The tables of `range` for edits of this space, if all of them are its own already.
     #[inline]
     pub fn try_own(&self, range: PageRange) -> Option<OwnTables<'h, P>> {
@@ -310,12 +337,12 @@ impl<'h, P: Platform> Tables<'h, P> {
             let Descent { slot, level, .. } = found;
             let span = if level == Level::PTE { Level::PTE.table_span() } else { level.span() };
             at = at.align_down(span).checked_add(span)?;
-            // The empty entries that follow in the same table need no descents.
+            // The empty entries and the leaves that follow in the same table need no descents.
             let mut index = slot.index + 1;
             while level > Level::PTE
                 && at < range.end()
                 && usize::from(index) < Level::ENTRIES
-                && self.tlb.fx().load(PteSlot { index, ..slot }).is_empty()
+                && matches!(self.entry_of(level, PteSlot { index, ..slot }), Entry::Empty | Entry::Leaf(_))
             {
                 at = at.checked_add(span)?;
                 index += 1;

@@ -190,7 +190,7 @@ const HUGE_SPLICES: Case =
     Case { arguments: &["2048"], swap: Swap::On("64M"), ..c("splices-huge", "splices_huge.c", 0) };
 
 /// The cases, the longest first, so that none of them runs alone at the end.
-pub(crate) const CASES: [Case; 44] = [
+pub(crate) const CASES: [Case; 45] = [
     Case { arguments: &["64", "32"], memory: "1G", memory_on_linux: "1G", ..c("fork", "fork.c", 0) },
     Case { arguments: &["4000"], ..c("threads", "threads.c", 0) },
     Case { nodes: &SLOW_TIER, cpus: &["1"], arguments: &["0", "10 20"], ..c("slow-tier", "nodes.c", 0) },

@@ -12,7 +12,6 @@ use crate::mm::Mm;
 use crate::space::AddressMap;
 use pagewright_plant::plant;
 use pagewright_sync::Platform;
-use pagewright_table::OwnTables;
 use pagewright_types::{Counter, Level, PageRange, VirtAddr};
 
 /// The last-level tables and the leaves above that one fork copies.
@@ -36,15 +35,18 @@ impl<'m, P: Platform> CopiedTables<'m, P> {
     }
 
     /// Notes that the entries of `span` are copied; spans come in order.
+    ///
+    /// They are `leaves` above the last level, or those of a last-level table.
     #[inline]
-    pub(super) fn note(&mut self, own: &OwnTables<'_, P>, span: PageRange) {
+    pub(super) fn note(&mut self, span: PageRange, leaves: u64) {
         let start = span.start().align_down(Level::PTE.table_span());
         if self.last.replace(start) == Some(start) {
             return;
         }
         match self.all {
-            Some(_) => self.tables += 1,
-            None => self.note_unshared(own, start),
+            Some(_) => self.tables += leaves.max(1),
+            None if leaves > 0 => self.blocks += leaves,
+            None => self.note_unshared(start),
         }
     }
 
@@ -52,11 +54,9 @@ impl<'m, P: Platform> CopiedTables<'m, P> {
     ///
     /// Only a pin keeps a last-level table from being shared whose mappings all may be.
     #[cold]
-    fn note_unshared(&mut self, own: &OwnTables<'_, P>, start: VirtAddr) {
+    fn note_unshared(&mut self, start: VirtAddr) {
         let may_share = may_share_all(self.map, PageRange::new(start, start.add(Level::PTE.table_span())));
-        if own.peek(start).leaf().is_some_and(|leaf| leaf.level() > Level::PTE) {
-            self.blocks += 1;
-        } else if plant!(CopyReasonsSwapped; !may_share, may_share) {
+        if plant!(CopyReasonsSwapped; !may_share, may_share) {
             self.pinned += 1;
         } else {
             self.mapping += 1;

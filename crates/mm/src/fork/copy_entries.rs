@@ -165,13 +165,14 @@ impl<P: Platform> EntryCopy<'_, '_, P> {
 
 /// The parts of `range` that have entries of the parent's own, each with its tables.
 ///
-/// `own` are the tables of the whole range, if all of them are known to be the parent's own.
+/// `own` are the tables of the whole range, if all of them are known to be the parent's own. The
+/// number is that of the leaves above the last level that are the part.
 pub(super) fn own_spans<'h, P: Platform>(
     tables: Tables<'h, P>,
     own: Option<OwnTables<'h, P>>,
     range: PageRange,
-) -> impl Iterator<Item = (OwnTables<'h, P>, PageRange)> {
-    tables.spans(range).filter_map(move |span| Some((own.or_else(|| tables.try_own(span))?, span)))
+) -> impl Iterator<Item = (OwnTables<'h, P>, PageRange, u64)> {
+    tables.runs(range).filter_map(move |(span, leaves)| Some((own.or_else(|| tables.try_own(span))?, span, leaves)))
 }
 
 /// What fork decides about the entries that it copies.

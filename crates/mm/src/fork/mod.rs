@@ -100,7 +100,10 @@ impl<P: Platform> Mm<P> {
             let tables = from.tables(&self.tlb);
             // An earlier fork may have shared tables; what is copied is the parent's own.
             let own = if shares { None } else { Some(self.own_tables(tables, range)?) };
-            let spans = own_spans(tables, own, range).inspect(|(own, span)| tables_copied.note(own, *span));
+            let spans = own_spans(tables, own, range).map(|(own, span, leaves)| {
+                tables_copied.note(span, leaves);
+                (own, span)
+            });
             if vma.is_shared() {
                 self.copy_markers(spans, &to)?;
             } else {
