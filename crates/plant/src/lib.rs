@@ -390,6 +390,7 @@ mod tests {
         assert_eq!((made.get(), plant!(NoFlush; 1, 2)), (0, 2));
         #[cfg(feature = "planted")]
         {
+            assert!(PlantedBug::ALL.iter().all(|bug| !is_chosen(*bug)), "no bug is chosen");
             choose(Some(PlantedBug::NoFlush));
             plant!(NoFlush => made.set(made.get() + 1));
             plant!(LocalOnly => made.set(made.get() + 1));
