@@ -132,12 +132,7 @@ fn expected(plant: PlantedBug) -> (Vec<Search>, &'static [Rule]) {
         Bug::ReusedByMapcount => elsewhere("mm/tests/invariants"),
         Bug::WriterKeptOut => elsewhere("sync/tests/host/writer.rs"),
         Bug::MapcountLost | Bug::PinKept => elsewhere("lab/tests/oracle_counts.rs"),
-        Bug::LeaveNotFlushed
-        | Bug::ShareNotFlushed
-        | Bug::BreakNotFlushed
-        | Bug::OldPointerWritable
-        | Bug::SharedLeafRevisited
-        | Bug::SplitLeavesGap
+        Bug::SplitLeavesGap
         | Bug::PieceTakenForWhole
         | Bug::PieceReusedByMapcount
         | Bug::DeferredKept
@@ -158,6 +153,24 @@ fn expected(plant: PlantedBug) -> (Vec<Search>, &'static [Rule]) {
         | Bug::HugeMovedUnmarked
         | Bug::HugeShared
         | Bug::HugeOverTable
+        | Bug::SplitUndoneToFirst
+        | Bug::SplitNotFlushed
+        | Bug::SplitFlushesPage
+        | Bug::SplitLosesExclusive
+        | Bug::SplitLosesDirty
+        | Bug::SplitLosesAccessed
+        | Bug::SplitLosesSoftDirty
+        | Bug::SplitLosesMayPin
+        | Bug::SplitLosesLock
+        | Bug::WholeUncountedFirst
+        | Bug::ForkDepositsNothing
+        | Bug::StoppedForkKeepsDeposits
+        | Bug::HugeZeroFlushLate => elsewhere("mm/tests/thp"),
+        Bug::LeaveNotFlushed
+        | Bug::ShareNotFlushed
+        | Bug::BreakNotFlushed
+        | Bug::OldPointerWritable
+        | Bug::SharedLeafRevisited
         | Bug::PendingTakenForLive
         | Bug::BreakJudgesPins
         | Bug::ZapForAllIgnoresPending

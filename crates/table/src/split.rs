@@ -22,7 +22,7 @@ use pagewright_sync::Platform;
 use pagewright_tlb::frames::{EntryCounts, Folio, PageCounts, TableMarks};
 use pagewright_tlb::{FlushInfo, Tlb};
 use pagewright_types::judge::Fact;
-use pagewright_types::{Counter, Gauge, Level, Pfn, Rights, VirtAddr};
+use pagewright_types::{Counter, Gauge, Level, PageRange, Pfn, Rights, VirtAddr};
 
 impl<P: Platform> OwnTables<'_, P> {
     /// Splits the leaf of the PMD level over `va` into 512 leaves of the last level.
@@ -48,8 +48,7 @@ impl<P: Platform> OwnTables<'_, P> {
         tlb.fx().declare(Fact::RightReduced { root: self.tree.root(), range, left: Rights::empty() });
         let hidden = plant!(SplitLeavesGap; pagewright_arch::Pte::EMPTY, P::Isa::soft(IN_TRANSITION));
         let (_, leaf) = locked.swap_leaf(va, hidden);
-        let named = plant!(SplitLevelBelow; Level::PTE, level);
-        tlb.flush(self.context(), FlushInfo { range: Some(range), level: named, freed_tables: false });
+        self.flush_split(range, level);
         if !leaf.flags.contains(LeafFlags::SPECIAL) {
             let counts = counts_of(leaf.flags.contains(LeafFlags::EXCLUSIVE));
             self.count_parts(tlb.frames().folio(leaf.pfn), counts, mlocked);
@@ -60,18 +59,49 @@ impl<P: Platform> OwnTables<'_, P> {
         tlb.count(Counter::ThpSplitPmd, 1);
     }
 
+    /// Flushes a leaf of `level` over `range`.
+    fn flush_split(&self, range: PageRange, level: Level) {
+        let flush = |range, level| {
+            self.tlb.flush(self.context(), FlushInfo { range: Some(range), level, freed_tables: false });
+        };
+        plant!(SplitNotFlushed => return);
+        plant!(SplitLevelBelow => return flush(range, Level::PTE));
+        plant!(SplitFlushesPage => return flush(PageRange::page(range.start()), Level::PTE));
+        flush(range, level);
+    }
+
     /// Counts the entries that map the pages of a folio instead of the one that mapped it whole.
     ///
     /// The one reference of the old leaf becomes the first part's; the other parts get their own.
     fn count_parts(&self, folio: Folio<'_>, counts: PageCounts, mlocked: Mlocked) {
-        let entire = folio.split_entire(counts).entire;
+        let entire = plant!(WholeUncountedFirst; self.uncount_whole_first(folio), folio.split_entire(counts).entire);
         if folio.is_anon() && entire > 0 {
             self.tlb.frames().adjust(Gauge::AnonThps, -i64::from(entire));
         }
-        if mlocked.0 {
+        if plant!(SplitLosesLock; false, mlocked.0) {
             self.tlb.frames().mlock(folio, Level::ENTRIES as u32 - 1);
         }
     }
+
+    /// The mistake of `WholeUncountedFirst`; returns the pages that are no longer mapped whole.
+    #[cfg(feature = "planted")]
+    fn uncount_whole_first(&self, folio: Folio<'_>) -> u32 {
+        use pagewright_sync::Backend;
+        let entire = folio.unmap_entire().entire;
+        <P::Locks as Backend>::point();
+        folio.map_page(0);
+        folio.get_and_map_pages(1..folio.pages(), PageCounts::Shared);
+        entire
+    }
+}
+
+/// The flags of the parts of a leaf, which are its own.
+fn flags_of_parts(flags: LeafFlags) -> LeafFlags {
+    plant!(SplitLosesExclusive => return flags - LeafFlags::EXCLUSIVE);
+    plant!(SplitLosesDirty => return flags - LeafFlags::DIRTY);
+    plant!(SplitLosesAccessed => return flags - LeafFlags::ACCESSED);
+    plant!(SplitLosesSoftDirty => return flags - LeafFlags::SOFT_DIRTY);
+    flags
 }
 
 /// Fills `child`, which is empty, with the parts of a leaf of the PMD level of `parent`.
@@ -82,10 +112,10 @@ impl<P: Platform> OwnTables<'_, P> {
 pub(crate) fn fill_parts<P: Platform>(tlb: &Tlb<P>, parent: Pfn, child: Pfn, leaf: Leaf) {
     let (from, to) = (tlb.frames().table(parent), tlb.frames().table(child));
     for index in 0..Level::ENTRIES {
-        let part = Leaf { pfn: leaf.pfn.add(index as u32), ..leaf };
+        let part = Leaf { pfn: leaf.pfn.add(index as u32), flags: flags_of_parts(leaf.flags), ..leaf };
         tlb.fx().store(PteSlot { table: child, index: index as u16 }, P::Isa::leaf(Level::PTE, part));
     }
-    if from.marks().contains(TableMarks::MAY_PIN) {
+    if plant!(SplitLosesMayPin; false, from.marks().contains(TableMarks::MAY_PIN)) {
         to.mark(TableMarks::MAY_PIN);
     }
     to.adjust_live(Level::ENTRIES as i32);

@@ -115,6 +115,11 @@ impl<'a, P: Platform> Fault<'a, P> {
         let block = PageRange::new(start, start.add(Level::PMD.span()));
         self.mm.declare_reduced(self.space, block, Rights::empty());
         if let Some(debt) = locked.run(self.vma.mlocked()).unmap(start) {
+            plant!(HugeZeroFlushLate => {
+                self.map_in(&locked, block, cleared, &mut reserve);
+                debt.settle();
+                return Ok(FaultProgress::Done(FaultKind::Minor));
+            });
             debt.settle();
         }
         self.map_in(&locked, block, cleared, &mut reserve);

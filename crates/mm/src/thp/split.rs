@@ -203,7 +203,7 @@ impl<P: Platform> Mm<P> {
         for place in places {
             match &place.huge_in {
                 Some(space) => restore_migrated_by_page(&self.tlb, space.table(), place.slot),
-                None => restore_run(self, head, place),
+                None => restore_run(self, place, |page| head.add(page)),
             }
         }
         first
@@ -224,17 +224,17 @@ impl<P: Platform> Mm<P> {
         for place in places {
             match place.huge_in {
                 Some(_) => restore_migrated(&self.tlb, place.slot, head),
-                None => restore_run(self, head, place),
+                None => restore_run(self, place, |page| plant!(SplitUndoneToFirst; head, head.add(page))),
             }
         }
     }
 }
 
-/// Puts the leaves of a run back.
-fn restore_run<P: Platform>(mm: &Mm<P>, head: Pfn, place: &Place<P>) {
+/// Puts the leaves of a run back; `frame_of` has the frame of each page.
+fn restore_run<P: Platform>(mm: &Mm<P>, place: &Place<P>, frame_of: impl Fn(u32) -> Pfn) {
     for (offset, page) in place.pages.clone().enumerate() {
         let slot = PteSlot { index: place.slot.index + offset as u16, ..place.slot };
-        restore_migrated(&mm.tlb, slot, head.add(page));
+        restore_migrated(&mm.tlb, slot, frame_of(page));
     }
 }
 

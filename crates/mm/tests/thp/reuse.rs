@@ -18,6 +18,8 @@ on_both! {
     a_piece_in_another_table_or_elsewhere_is_copied,
     /// INV-COW-REUSE.
     a_piece_with_a_reference_is_copied: assert!(referenced_piece::<I>(0)),
+    /// INV-COW-REUSE.
+    a_huge_page_with_a_reference_is_split_and_a_page_copied: assert!(referenced_huge::<I>(0)),
     a_piece_that_a_child_has_is_copied: assert!(shared_piece::<I>(0)),
 }
 
@@ -122,13 +124,22 @@ fn a_piece_in_another_table_or_elsewhere_is_copied<I: Isa>() {
 /// A device reads what the page had before the store (CVE-2020-29374).
 fn referenced_piece<I: Isa>(_seed: u64) -> bool {
     let (world, process) = pieces::<I>();
+    referenced(&world, &process)
+}
+
+fn referenced_huge<I: Isa>(_seed: u64) -> bool {
+    let (world, process) = huge::<I>();
+    referenced(&world, &process)
+}
+
+fn referenced<I: Isa>(world: &TestWorld<I>, process: &TestProcess<I>) -> bool {
     let child = process.fork();
     let device = child.take(OTHER, at(BASE, 7), 1, GupCall::Get(GupFlags::empty())).expect("mapped");
     child.end();
     process.write(CPU, at(BASE, 7), 70);
     let sound = device.read(0) == 7;
     device.release(MakeDirty::No);
-    end(&world, &[&process]);
+    end(world, &[process]);
     sound
 }
 
@@ -149,5 +160,6 @@ fn shared_piece<I: Isa>(_seed: u64) -> bool {
 planted_bugs_are_found! {
     1;
     PieceReusedByMapcount => referenced_piece,
+    ReusedByMapcount => referenced_huge,
     PieceTakenForWhole => shared_piece,
 }

@@ -2,9 +2,10 @@
 
 use super::{BASE, PAGES, SPAN, end};
 use pagewright_arch::{Isa, on_both};
-use pagewright_lab::harness::{ANON, CPU, OTHER, TestProcess, TestWorld, at};
+use pagewright_lab::harness::{ANON, CPU, GupCall, OTHER, TestProcess, TestWorld, at};
 use pagewright_lab::planted_bugs_are_found;
 use pagewright_mm::counters::Gauge;
+use pagewright_mm::gup::{GupFlags, MakeDirty};
 use pagewright_mm::{Advice, MapFlags, MmSetting, RemapFlags, RemapRequest};
 use pagewright_types::{Counter, Level, Rights, VirtAddr};
 use std::rc::Rc;
@@ -15,11 +16,13 @@ on_both! {
     /// INV-HUGE-DEPOSIT.
     a_huge_page_is_split_where_it_has_moved: assert!(moved_then_split::<I>(0)),
     /// INV-MM-BLOCKS.
-    a_discard_of_a_part_leaves_the_rest: assert!(discarded_in_part::<I>(0)),
+    a_discard_of_a_part_leaves_the_rest,
     /// INV-HUGE-OWN.
     a_huge_page_is_copied_by_fork: assert!(forked::<I>(0)),
     /// INV-HUGE-OWN.
     a_huge_page_is_copied_by_fork_where_its_table_has_moved: assert!(moved_then_forked::<I>(0)),
+    /// INV-FORK-BLOCK.
+    fork_splits_a_pinned_huge_page_and_copies_the_next: assert!(forked_while_pinned::<I>(0)),
     a_huge_page_is_one_entry_where_the_setting_of_shared_tables_is_auto,
 }
 
@@ -82,12 +85,11 @@ fn moved_then_split<I: Isa>(_seed: u64) -> bool {
     sound
 }
 
-fn discarded_in_part<I: Isa>(_seed: u64) -> bool {
+fn a_discard_of_a_part_leaves_the_rest<I: Isa>() {
     let (world, process) = huge::<I>();
     process.advise(BASE, 3, Advice::DontNeed);
-    let sound = process.read(OTHER, at(BASE, 7)) == 7 && process.space.rss().pages() == PAGES + 1 - 3;
+    assert_eq!((process.read(OTHER, at(BASE, 7)), process.space.rss().pages()), (7, PAGES + 1 - 3));
     end(&world, &[&process]);
-    sound
 }
 
 /// Both store to it afterwards, and neither sees the store of the other.
@@ -116,12 +118,32 @@ fn moved_then_forked<I: Isa>(_seed: u64) -> bool {
     stores_stay_apart(&process, to)
 }
 
+/// The huge page behind the pinned one is copied whole.
+fn forked_while_pinned<I: Isa>(_seed: u64) -> bool {
+    let (world, process) = huge::<I>();
+    let behind = at(BASE, 2 * PAGES);
+    process.map_huge(behind);
+    process.write(CPU, at(behind, 7), 17);
+    let device = process.take(CPU, at(BASE, 7), 1, GupCall::Pin(GupFlags::WRITE)).expect("mapped");
+    let child = process.fork();
+    world.at_rest(&[&device]);
+    process.write(CPU, at(BASE, 7), 70);
+    let sound = (device.read(0), child.read(OTHER, at(BASE, 7))) == (70, 7)
+        && child.read(OTHER, at(behind, 7)) == 17
+        && [BASE, behind].map(|base| child.leaf_level(base)) == [Some(Level::PTE), Some(Level::PMD)];
+    device.release(MakeDirty::No);
+    end(&world, &[&process, &child]);
+    sound
+}
+
 planted_bugs_are_found! {
     1;
     DepositKept => removed,
     DepositLeftBehind => moved_then_split,
-    CutHugeLeafTaken => discarded_in_part,
     HugeUnmarked => forked,
     HugeShared => forked,
     HugeMovedUnmarked => moved_then_forked,
+    ForkDepositsNothing => forked,
+    ForkIgnoresPin => forked_while_pinned,
+    StoppedForkKeepsDeposits => forked_while_pinned,
 }

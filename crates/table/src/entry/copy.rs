@@ -178,10 +178,11 @@ impl<'h, P: Platform> LockedTable<'h, P> {
         reserve: &mut TableReserve<'_, P>,
         gather: &mut Gather<'_, P>,
     ) -> (u64, Result<(), CopyStop>) {
-        to.prepare_huge(self.huge_leaves(part), reserve);
+        to.prepare_huge(plant!(ForkDepositsNothing; 0, self.huge_leaves(part)), reserve);
         let (copied, outcome) = self.copy_run(to, part, hooks, gather);
         if let Err(stop) = outcome {
-            to.free_deposits(self.huge_leaves(PageRange::new(stop.at(), part.end())));
+            let rest = self.huge_leaves(PageRange::new(stop.at(), part.end()));
+            plant!(StoppedForkKeepsDeposits; (), to.free_deposits(rest));
         }
         (copied, outcome)
     }

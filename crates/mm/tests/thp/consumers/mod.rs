@@ -7,7 +7,7 @@ mod calls;
 mod gup;
 mod idle;
 mod refused;
-mod views;
+pub(super) mod views;
 
 use super::{BASE, PAGES, end};
 use pagewright_arch::Isa;

@@ -32,7 +32,7 @@ on_both! {
 const SCHEDULES: u64 = 60;
 
 /// The words of `pagemap` for the first pages.
-pub(super) fn words<I: Isa>(process: &TestProcess<I>, pages: u64) -> Vec<PagemapEntry> {
+pub(in crate::thp) fn words<I: Isa>(process: &TestProcess<I>, pages: u64) -> Vec<PagemapEntry> {
     let mut words = vec![PagemapEntry::default(); pages as usize];
     let mut tell = |va: pagewright_types::VirtAddr, word| words[(va.since(BASE) / PAGE_SIZE) as usize] = word;
     let range = PageRange::new(BASE, at(BASE, pages));
