@@ -37,6 +37,10 @@ const LINGERING: SurveyPlan = SurveyPlan {
     nodes: ProgramNodes::ONE,
 };
 
+/// What only large folios show, and seldom.
+const HUGE: SurveyPlan =
+    SurveyPlan { seed: 5, cpus: None, accesses: 0, schedules: 600, theme: Some(Theme::Huge), nodes: ProgramNodes::ONE };
+
 #[track_caller]
 fn survey_without_finding(isa: IsaKind, plan: &SurveyPlan) -> Survey {
     let survey = survey(isa, plan).expect("a possible machine");
@@ -50,7 +54,7 @@ fn survey_without_finding(isa: IsaKind, plan: &SurveyPlan) -> Survey {
 fn no_rule_is_violated_and_none_is_vacuous() {
     let surveys = IsaKind::ALL.map(|isa| {
         let mut survey = survey_without_finding(isa, &PLAN);
-        for plan in [FAMILIES, LINGERING] {
+        for plan in [FAMILIES, LINGERING, HUGE] {
             survey.tally += &survey_without_finding(isa, &plan).tally;
         }
         survey

@@ -20,6 +20,8 @@ pagewright_types::named_table! {
         Condemned = "O1 O2 condemned", "A stale entry could not be used at once, and was watched from then on.";
         RightHeld = "O2 right held", "A right was reduced while another CPU held a translation that granted more.";
         RightHeldLocally = "O2 right held locally", "A right was reduced while the CPU that reduces it held a translation that granted more.";
+        HugeHeld = "O2 huge page held", "A right was reduced while another CPU held a translation by a leaf above the last level that granted more.";
+        HugeHidden = "O2 huge page hidden", "A leaf above the last level that another CPU held was replaced by an entry that is neither present nor empty.";
         RightReduced = "O2 right reduced", "A call that had reduced a right returned.";
         RightRegranted = "O2 right regranted", "A translation granted more than a call had left, and the page tables granted it again.";
         PathReduced = "O2 path reduced", "A call weakened or moved a pointer to a table that another CPU had in a walk cache.";
@@ -32,6 +34,7 @@ pagewright_types::named_table! {
         DeferralMapped = "O2 ended by mapping", "The same, and another page was mapped at the address.";
         DeferralReturned = "O2 ended by return", "The same, and a call that takes rights there returned.";
         DeferralTaken = "O2 ended by allocation", "The same, and the frame was allocated.";
+        LargeTaken = "O2 ended by large block", "The same, and the frame was one of several that were allocated together.";
         StaleHit = "O2 stale hit", "A program read a page that had moved by a translation whose loss was deferred.";
         MovedAgain = "O2 moved again", "A page was mapped at its second copy while a TLB held where it was before the first.";
         CopyTaken = "O2 copy allocated", "The frame of a copy was allocated while a TLB held where the page was before.";
@@ -53,6 +56,12 @@ pagewright_types::named_table! {
         AnonWritable = "O4 writable", "Mappings of a writable anonymous page were counted (D6).";
         Exclusive = "O4 exclusive", "Mappings of an exclusive anonymous page were counted (D7).";
         Pinned = "O4 pinned", "References of a pinned folio were counted (D1, D7).";
+        LargeBothWays = "O4 large both ways", "A large folio was counted that an entry maps whole and another by page (D1, D2, D19).";
+        LargeShared = "O4 large shared", "A large folio was counted of which several spaces map a page (D1, D2, D18).";
+        LargeUnequal = "O4 large unequal", "A large folio was counted of which some mapped pages have more entries of their own than others (D2).";
+        LargeApart = "O4 large apart", "A large folio was counted whose entries are not beside each other as its pages are (D2).";
+        LargePinned = "O4 large pinned", "References of a large folio were counted of which a page is pinned (D1, D3).";
+        LargePagePinned = "O4 large page pinned", "Mappings were counted of a page of a large folio that its holder has pinned (D7).";
         Slots = "O4 swap slots", "Entries that name a swap slot were counted (D17, D7).";
         TableShares = "O4 sharers", "Entries that point to a page table were counted (D9).";
         SharedTables = "O4 shared tables", "The same for a table that several entries point to (D1, D2, D9, D16, D18).";
@@ -67,7 +76,7 @@ pagewright_types::named_table! {
         LeaveBesideForeign = "O4 leave beside foreign", "A space left the table, beside such a walk.";
         TablePages = "O4 tables", "Page tables of a space were counted (D12).";
         PartlyMapped = "O4 partly mapped", "A large folio was looked up on the queues whose pages are mapped in part (D19).";
-        Deposits = "O4 deposits", "The deposited tables of a table with huge leaves were counted (D13).";
+        Deposits = "O4 deposits", "The deposited tables of a table with huge leaves were counted (D12, D13).";
         Resident = "O4 resident sets", "A resident set was counted (D16).";
         Listed = "O4 lists", "A folio was looked up on the LRU lists (D22).";
         Proportional = "O4 proportional sets", "The proportional set size of a space was computed (D18).";

@@ -209,10 +209,42 @@ fn counts_that_agree_are_not_reported_and_every_rule_has_judged() {
         Antecedent::BreakBesideForeign,
         Antecedent::LeaveBesideForeign,
     ];
-    let (stores, shares) = idle.split_at(while_running.len());
+    let (stores, states): (Vec<_>, Vec<_>) = idle.into_iter().partition(|what| while_running.contains(what));
     assert_eq!(stores, while_running, "those judge stores, not counts");
-    let others = [Antecedent::PartlyMapped, Antecedent::UnequalSharers, Antecedent::UnequalSwapSharers];
-    assert_eq!(shares, others, "see `queued_if_anonymous` and `with_unequal_sharers`");
+    let others = [
+        Antecedent::LargeBothWays,
+        Antecedent::LargeShared,
+        Antecedent::LargeUnequal,
+        Antecedent::LargeApart,
+        Antecedent::LargePagePinned,
+        Antecedent::PartlyMapped,
+        Antecedent::UnequalSharers,
+        Antecedent::UnequalSwapSharers,
+    ];
+    assert_eq!(states, others, "see the next test, `queued_if_anonymous` and `with_unequal_sharers`");
+}
+
+#[test]
+fn the_ways_in_which_a_large_folio_is_mapped_are_counted() {
+    let counts = |maps: &[(u64, u64)], pinned: &[u32]| {
+        let mut world = World::new();
+        maps.iter().for_each(|(index, page)| world.put(0x23, *index, (page << 12) | READ));
+        world.pinned.extend(pinned);
+        let tally = world.judge().1;
+        let states = [
+            Antecedent::LargeBothWays,
+            Antecedent::LargeShared,
+            Antecedent::LargeUnequal,
+            Antecedent::LargeApart,
+            Antecedent::LargePagePinned,
+        ];
+        states.map(|state| tally.of(state))
+    };
+    assert_eq!(counts(&[], &[]), [0; 5]);
+    assert_eq!(counts(&[(7, 0x207), (8, 0x208)], &[]), [1, 1, 0, 0, 0], "each page at its place");
+    assert_eq!(counts(&[(7, 0x207), (9, 0x208)], &[]), [1, 1, 0, 1, 0], "one moved");
+    assert_eq!(counts(&[(7, 0x207), (8, 0x207), (9, 0x209)], &[]), [1, 1, 1, 1, 0], "one is mapped twice");
+    assert_eq!(counts(&[], &[0x207]), [0, 0, 0, 0, 1]);
 }
 
 #[test]

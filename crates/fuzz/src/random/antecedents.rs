@@ -18,7 +18,7 @@ enum Scope {
 use Scope::{Isa, Nowhere, OneNode};
 
 /// Antecedents that cannot occur, where, and why.
-const WITHOUT_MECHANISM: [(Antecedent, Scope, &str); 18] = [
+const WITHOUT_MECHANISM: [(Antecedent, Scope, &str); 16] = [
     (Antecedent::PageReleased, Nowhere, "a freed frame may be parked, and is judged when it is allocated"),
     (Antecedent::TableReleased, Nowhere, "a freed frame may be parked, and is judged when it is allocated"),
     (Antecedent::ReusedAtOnce, Nowhere, "no memory call allocates with interrupts disabled"),
@@ -26,16 +26,18 @@ const WITHOUT_MECHANISM: [(Antecedent, Scope, &str); 18] = [
     (Antecedent::DeferralStored, OneNode, "no page moves on one node"),
     (Antecedent::StaleHit, OneNode, "no page moves on one node"),
     (Antecedent::DeferralTaken, OneNode, "only where pages move do translations linger until a frame is allocated"),
+    (Antecedent::LargeTaken, OneNode, "only where pages move do translations linger until a frame is allocated"),
     (Antecedent::MovedAgain, OneNode, "no page moves on one node"),
     (Antecedent::SharedMoved, OneNode, "no page moves on one node"),
     (Antecedent::CopyTaken, Nowhere, "a copy is parked under the key of the translations that it covers"),
-    (Antecedent::KeyTableMoved, Nowhere, "programs are smaller than a table; mm/tests/space/remap_races.rs moves one"),
+    (
+        Antecedent::KeyTableMoved,
+        Nowhere,
+        "no program moves a table with a page that lingers; mm/tests/space/remap_races.rs does",
+    ),
     (Antecedent::EntryReplaced, Isa(IsaKind::X86_64), "x86-64 requires no break-before-make"),
     (Antecedent::ReplacedSize, Nowhere, "no machine has FEAT_BBM level 2"),
     (Antecedent::ReplacedReadOnly, OneNode, "no page moves on one node"),
-    (Antecedent::Tails, Nowhere, "programs are smaller than a huge page; mm/tests/thp has them"),
-    (Antecedent::PartlyMapped, Nowhere, "programs are smaller than a huge page; mm/tests/thp has them"),
-    (Antecedent::Deposits, Nowhere, "programs are smaller than a huge page; mm/tests/thp has them"),
     (
         Antecedent::Condemned,
         Isa(IsaKind::Aarch64),
@@ -44,7 +46,7 @@ const WITHOUT_MECHANISM: [(Antecedent, Scope, &str); 18] = [
 ];
 
 /// Antecedents that few schedules have, and how many schedules of all themes must show one.
-const SELDOM: [(Antecedent, u64); 11] = [
+const SELDOM: [(Antecedent, u64); 15] = [
     (Antecedent::FrameDebt, 10_000),
     (Antecedent::RightDeferred, 2_000),
     (Antecedent::DeferralEnded, 2_000),
@@ -56,6 +58,10 @@ const SELDOM: [(Antecedent, u64); 11] = [
     (Antecedent::InstalledBesideBreak, 10_000),
     (Antecedent::BreakBesideForeign, 10_000),
     (Antecedent::LeaveBesideForeign, 10_000),
+    (Antecedent::LargeUnequal, 10_000),
+    (Antecedent::LargeApart, 10_000),
+    (Antecedent::LargePinned, 10_000),
+    (Antecedent::LargePagePinned, 10_000),
 ];
 
 /// The number of schedules that must show `antecedent`, on each instruction set.

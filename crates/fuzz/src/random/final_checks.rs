@@ -39,6 +39,9 @@ impl<I: Isa> ProgramRun<I> {
     fn check_counts(&self) {
         let mut census = Census::new(SoftwareBits::pagewright(I::KIND));
         self.lab.on(CpuId::new(0), |mm| mm.snapshot(&mut |record| census.add(record)));
+        let devices = self.devices.borrow();
+        let pages = devices.iter().flat_map(|device| device.pages().iter());
+        pages.filter(|page| page.is_pinned()).for_each(|page| census.add_pinned_page(page.pfn()));
         self.bench.at_rest(&census);
     }
 

@@ -109,7 +109,10 @@ impl Generator {
         if self.runs_on_linux() {
             return None;
         }
-        Some(Operation::Kernel(match self.below(8) {
+        Some(Operation::Kernel(match self.below(12) {
+            8..10 => self.pin_of_huge(),
+            10 => KernelOperation::Unpin { device: self.below(4) as usize },
+            11 => KernelOperation::DeviceAccess { device: self.below(4) as usize },
             0..3 => KernelOperation::SplitHuge { addr, len },
             3 => {
                 let disabled = [ThpDisabled::No, ThpDisabled::No, ThpDisabled::Yes, ThpDisabled::ExceptAdvised];
@@ -118,6 +121,11 @@ impl Generator {
             4..6 if self.nodes > 1 => KernelOperation::MigratePages { from: self.node(), to: self.node() },
             _ => KernelOperation::Advise { addr, len, advice: Advice::Cold },
         }))
+    }
+
+    fn pin_of_huge(&mut self) -> KernelOperation {
+        let mode = PinMode { write: self.once_in(2), longterm: false, fast: self.once_in(2) };
+        KernelOperation::Pin { addr: self.page(), pages: 1, mode }
     }
 
     fn node(&mut self) -> u8 {
@@ -146,10 +154,7 @@ impl Generator {
             }
             20..23 => Operation::Range(RangeCall::DontNeed { addr, len }),
             23 | 24 => self.page_out(),
-            25 | 26 => {
-                let mode = PinMode { write: self.once_in(2), longterm: false, fast: self.once_in(2) };
-                Operation::Kernel(KernelOperation::Pin { addr: self.page(), pages: 1, mode })
-            }
+            25 | 26 => Operation::Kernel(self.pin_of_huge()),
             27 => Operation::Kernel(KernelOperation::Unpin { device: 0 }),
             28 => Operation::Kernel(KernelOperation::SplitHuge { addr, len }),
             29 => Operation::RunKernelThread,

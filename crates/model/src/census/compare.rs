@@ -20,6 +20,9 @@ pub(super) fn run(
     for folio in &census.folios {
         if census.pinned.contains_key(&folio.pfn) {
             comparison.tally.note(Antecedent::Pinned);
+            if folio.order > Order::ZERO {
+                comparison.tally.note(Antecedent::LargePinned);
+            }
         }
         let held = census.held.get(&folio.pfn).copied().unwrap_or(0);
         comparison.folio(&scan, folio, held);
@@ -84,6 +87,7 @@ impl Comparison<'_> {
         if order > Order::ZERO {
             self.expect(CountKind::EntireMapcount(pfn), entire_mapcount, folio.entire);
             self.expect(CountKind::PagesMapped(pfn), pages_mapped, scan.pages_with_entry(pfn, folio.frames));
+            scan.states_of_large(pfn).into_iter().for_each(|state| self.tally.note(state));
         }
     }
 
@@ -238,6 +242,9 @@ impl Comparison<'_> {
             for pfn in (0..folio.frames).map(|index| head.add(index)) {
                 let entries = || scan.pages.get(&pfn).into_iter().chain(block);
                 if entries().next().is_some() {
+                    if folio.frames > 1 && census.pinned_pages.contains(&pfn) {
+                        self.tally.note(Antecedent::LargePagePinned);
+                    }
                     self.anonymous_page(scan, pfn, entries, census.is_pinned(pfn, (head, folio.frames)));
                 }
             }

@@ -3,7 +3,7 @@
 //! - [`Census`] – the counts that a memory manager claims ([`SnapshotRecord`]s), and their
 //!   comparison with a walk of all page tables.
 //! - [`SoftwareBits`] – the software bits of entries on which the counts depend.
-//! - `tables`: the walk. `compare`: the rules.
+//! - `tables`: the walk. `compare`: the rules. `large`: what is noted of large folios.
 //!
 //! Counts of mappings are physical: an entry counts once, however many paths lead to its table.
 //! Resident sets are logical: a page counts on every path. Only `tables` makes the distinction.
@@ -14,6 +14,7 @@
 //! is unknown here.
 
 mod compare;
+mod large;
 mod tables;
 
 use crate::count::CountMismatch;

@@ -55,7 +55,7 @@ enum MappedPage {
 /// The pairs of a space and an entry that the space reaches, of one page or slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct LogicalMappings {
-    count: u64,
+    pub(super) count: u64,
     /// The spaces that reach the entry that was added last.
     latest: u64,
     /// Different numbers of spaces reach its entries.
@@ -93,8 +93,21 @@ pub(super) struct Folio {
     pub(super) entire: u64,
     /// Entries that map one of its pages.
     pub(super) small: u64,
+    /// How far the first of them that was read is from its page, in entries.
+    distance: Option<usize>,
+    /// Whether another one is not as far from its page.
+    pub(super) is_apart: bool,
     /// Entries that map all of it, counted in each space.
-    entire_logical: LogicalMappings,
+    pub(super) entire_logical: LogicalMappings,
+}
+
+impl Folio {
+    /// Counts the entry at `index` of its table, which maps `page` of the folio.
+    fn add_small(&mut self, index: usize, page: u32) {
+        self.small += 1;
+        let distance = (index + Level::ENTRIES - page as usize % Level::ENTRIES) % Level::ENTRIES;
+        self.is_apart |= *self.distance.get_or_insert(distance) != distance;
+    }
 }
 
 /// What a space or a table reaches, counted on every path.
@@ -338,7 +351,7 @@ impl TableWalk<'_> {
     fn read_table(&mut self, pfn: Pfn) {
         let Some(table) = self.scan.tables.get(&pfn) else { return };
         let (level, paths) = (table.level, table.paths.clone());
-        for raw in walk::words(pfn, level, self.read) {
+        for (index, raw) in walk::indexed_words(pfn, level, self.read) {
             let mut decoded = paths.iter().map(|path| walk::decode(self.isa, level, raw, *path));
             match walk::decode(self.isa, level, raw, PathRights::ROOT) {
                 DecodedEntry::Table { pfn: to, .. } => {
@@ -357,10 +370,12 @@ impl TableWalk<'_> {
                         DecodedEntry::NotPresent | DecodedEntry::Table { .. } | DecodedEntry::Malformed => false,
                     };
                     let writable = decoded.any(writable);
-                    self.leaf(pfn, level, to, raw, writable);
+                    self.leaf((pfn, index), level, to, raw, writable);
                 }
                 DecodedEntry::NotPresent => match walk::frame_field(self.isa, level, raw) {
-                    Some(to) if raw & self.census.bits.prot_none_leaf != 0 => self.leaf(pfn, level, to, raw, false),
+                    Some(to) if raw & self.census.bits.prot_none_leaf != 0 => {
+                        self.leaf((pfn, index), level, to, raw, false)
+                    }
                     Some(_) | None => self.swap_entry(pfn, raw),
                 },
                 DecodedEntry::Malformed => self.malformed(pfn),
@@ -380,7 +395,7 @@ impl TableWalk<'_> {
         slot.exclusive += u64::from(raw & format.exclusive != 0);
     }
 
-    fn leaf(&mut self, table: Pfn, level: Level, pfn: Pfn, raw: u64, writable: bool) {
+    fn leaf(&mut self, (table, index): (Pfn, usize), level: Level, pfn: Pfn, raw: u64, writable: bool) {
         if level == Level::PMD {
             self.scan.tables.entry(table).and_modify(|table| table.pmd_leaves += 1);
         }
@@ -400,7 +415,7 @@ impl TableWalk<'_> {
             });
         }
         if level == Level::PTE {
-            folio.small += 1;
+            folio.add_small(index, pfn.raw() - head.raw());
         } else {
             folio.entire += 1;
         }

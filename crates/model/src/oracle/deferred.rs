@@ -278,6 +278,9 @@ impl Oracle {
         let Taken { over, left } = self.windows.take(frames);
         for _ in over.iter().filter(|window| window.page.is_some()) {
             self.note_ended(Antecedent::DeferralTaken);
+            if frames.frames() > 1 {
+                self.tally.note(Antecedent::LargeTaken);
+            }
         }
         for window in left.iter().filter(|window| window.page.is_some()) {
             if self.is_held(witness, window) {

@@ -3,7 +3,7 @@
 //! - [`Oracle`] receives facts and accesses, and records [`Violation`]s and a [`Tally`].
 //! - `frames`: when each frame was freed. `condemned`: stale entries that are not usable yet.
 //!   `reuse`, `released`: O1. `rights`, `paths`, `deferred` with `windows` and `key_tables`, and
-//!   `replaced`: O2.
+//!   `replaced`: O2; `hidden` counts for it.
 //!   `shared`: O4 while it runs.
 //!
 //! Protocol: a call declares [`Fact::RightReduced`] before it stores the first entry that reduces
@@ -18,6 +18,7 @@
 mod condemned;
 mod deferred;
 mod frames;
+mod hidden;
 mod key_tables;
 mod paths;
 mod released;
@@ -347,6 +348,7 @@ impl Judge for Oracle {
         if !self.windows.is_empty() {
             self.deferred_stored(witness, at);
         }
+        self.note_hidden(witness, cpu, at, (old, new));
         self.note_stored(at, new);
         self.entry_replaced(witness, cpu, at, new);
     }

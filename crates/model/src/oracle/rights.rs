@@ -93,12 +93,16 @@ impl Oracle {
     }
 
     pub(super) fn right_reduced(&mut self, witness: &dyn Witness, reduction: Reduction) {
-        let (mut held, mut locally) = (false, false);
+        let (mut held, mut locally, mut huge) = (false, false, false);
         witness.cached_in(reduction.range, &mut |cached| {
-            let holds = if cached.cpu == reduction.by.cpu { &mut locally } else { &mut held };
-            *holds |= self.stronger(&cached, &reduction);
+            let is_local = cached.cpu == reduction.by.cpu;
+            let stronger = self.stronger(&cached, &reduction);
+            *if is_local { &mut locally } else { &mut held } |= stronger;
+            huge |= stronger && !is_local && !cached.level.is_last();
         });
-        for (holds, antecedent) in [(held, Antecedent::RightHeld), (locally, Antecedent::RightHeldLocally)] {
+        let holds =
+            [(held, Antecedent::RightHeld), (locally, Antecedent::RightHeldLocally), (huge, Antecedent::HugeHeld)];
+        for (holds, antecedent) in holds {
             if holds {
                 self.tally.note(antecedent);
             }

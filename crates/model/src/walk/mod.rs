@@ -358,5 +358,14 @@ fn sign_extended(format: TableFormat, va: VirtAddr) -> VirtAddr {
 
 /// The entries of one table of `level` that are not zero.
 pub(crate) fn words<'a>(table: Pfn, level: Level, read: &'a dyn Fn(PhysAddr) -> u64) -> impl Iterator<Item = u64> + 'a {
-    (0..level.entries()).map(move |index| read(entry_at(table, index))).filter(|raw| *raw != 0)
+    indexed_words(table, level, read).map(|(_, raw)| raw)
+}
+
+/// The same, each with its index.
+pub(crate) fn indexed_words<'a>(
+    table: Pfn,
+    level: Level,
+    read: &'a dyn Fn(PhysAddr) -> u64,
+) -> impl Iterator<Item = (usize, u64)> + 'a {
+    (0..level.entries()).map(move |index| (index, read(entry_at(table, index)))).filter(|(_, raw)| *raw != 0)
 }
