@@ -82,6 +82,7 @@ crate::named_table! {
         ThpDeferredSplitPage = "thp_deferred_split_page", "Large folios that were queued to be split, because some of their pages are no longer mapped.";
         ThpZeroPageAlloc = "thp_zero_page_alloc", "Times that the huge zero page was allocated.";
         ThpZeroPageAllocFailed = "thp_zero_page_alloc_failed", "Times that the huge zero page could not be allocated.";
+        ThpSwpOutFallback = "thp_swpout_fallback", "Huge pages that a page-out split, because swap space has no slot for a whole one.";
         PwFork = "pw_fork", "Address spaces created by fork.";
         PwForkEntries = "pw_fork_entries", "Page-table entries copied by fork.";
         PwTableShared = "pw_table_shared", "Page tables that fork shared with a child, each with all tables below it.";

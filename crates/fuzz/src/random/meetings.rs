@@ -1,7 +1,8 @@
 //! Which pairs of mechanisms have met in random programs, and what shows that they have.
 //!
 //! Random programs run with shared page tables, nodes between which pages move, translations that
-//! linger, batched flushes and reclaim at once. A pair that has not met was not tested together.
+//! linger, batched flushes and reclaim at once, and some of them with huge pages. A pair that has
+//! not met was not tested together.
 //!
 //! Not guaranteed: more than that the two met. The rules of the oracle have counts of their own.
 
@@ -52,7 +53,9 @@ impl fmt::Display for Meeting {
 use ShownBy::{Antecedent as Seen, Counter as Counted};
 
 /// The pairs of shared tables, moves of pages, lingering translations, batches and reclaim.
-pub const MEETINGS: [Meeting; 12] = [
+///
+/// Those of huge pages come last.
+pub const MEETINGS: [Meeting; 22] = [
     Meeting::new("shared tables, moves", Seen(Antecedent::SharedMoved)).on_nodes(),
     Meeting::new("shared tables, lingering", Counted(Counter::PwLingerShared)),
     Meeting::new("shared tables, batches and reclaim", Seen(Antecedent::UnequalSwapSharers)),
@@ -65,6 +68,16 @@ pub const MEETINGS: [Meeting; 12] = [
     Meeting::new("lingering, munmap", Seen(Antecedent::KeyTableFreed)),
     Meeting::new("batches, reclaim", Counted(Counter::PwTlbBatchFlushed)),
     Meeting::new("batches, other flushes", Counted(Counter::PwTlbPaidAlready)),
+    Meeting::new("huge pages, fork", Seen(Antecedent::LargeShared)),
+    Meeting::new("huge pages, shared tables", Counted(Counter::PwTableCopiedBlock)),
+    Meeting::new("huge pages, hint scans", Counted(Counter::PwNumaLargeSkipped)).on_nodes(),
+    Meeting::new("huge pages, migration entries", Seen(Antecedent::HugeHidden)),
+    Meeting::new("huge pages, unmaps of parts", Counted(Counter::ThpDeferredSplitPage)),
+    Meeting::new("huge pages, reclaim", Counted(Counter::ThpSwpOutFallback)),
+    Meeting::new("huge pages, pins", Seen(Antecedent::LargePinned)),
+    Meeting::new("splits, pins", Counted(Counter::ThpSplitPageFailed)),
+    Meeting::new("huge pages, mremap", Seen(Antecedent::LargeApart)),
+    Meeting::new("huge pages, lingering", Seen(Antecedent::LargeTaken)).on_nodes(),
 ];
 
 /// What the memory manager of one program has counted of each of [`MEETINGS`].

@@ -30,7 +30,7 @@ impl<P: Platform> Mm<P> {
                 IsolatedUpTo::Address(next) => next,
                 // Its pages are isolated one by one then; if it stays whole, it is passed over.
                 IsolatedUpTo::Large(at, isolated, end) => {
-                    if self.split_or_putback(isolated) {
+                    if self.split_for_page_out(isolated) {
                         at
                     } else {
                         end

@@ -263,7 +263,7 @@ impl<P: Platform> Mm<P> {
             match self.decide(self.frames().folio(isolated.pfn()), scan) {
                 // INV-RECLAIM-SMALL: its pages are reclaimed one by one when they are scanned.
                 ScanDecision::Reclaim if self.frames().folio(isolated.pfn()).is_large() => {
-                    self.split_or_putback(isolated);
+                    self.split_for_page_out(isolated);
                 }
                 ScanDecision::Reclaim => {
                     scan.pending.push(isolated);

@@ -34,7 +34,7 @@ use pagewright_sync::{Arc, Platform};
 use pagewright_table::{restore_migrated, restore_migrated_by_page};
 use pagewright_tlb::Batch;
 use pagewright_tlb::frames::{Folio, FolioRef, FrozenFolio, IsolatedFolio};
-use pagewright_types::{Counter, Gauge, Level, PageRange, Pfn, Rights};
+use pagewright_types::{Counter, Gauge, Level, Order, PageRange, Pfn, Rights};
 
 /// The most places that a folio may have.
 const MOST_PLACES: usize = 512;
@@ -120,6 +120,16 @@ impl<P: Platform> Mm<P> {
         let stays = self.split_folio(isolated).err();
         let split = stays.is_none();
         stays.into_iter().for_each(|isolated| self.putback(isolated));
+        split
+    }
+
+    /// As [`split_or_putback`](Self::split_or_putback), of a folio whose pages are to be paged out.
+    pub(crate) fn split_for_page_out(&self, isolated: IsolatedFolio) -> bool {
+        let is_huge = self.frames().folio(isolated.pfn()).pages() == Order::PMD.frames();
+        let split = self.split_or_putback(isolated);
+        if split && is_huge {
+            self.tlb.count(Counter::ThpSwpOutFallback, 1);
+        }
         split
     }
 
