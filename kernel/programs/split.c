@@ -101,7 +101,7 @@ static void end(void)
 
 static void words(void)
 {
-    static const char *const wrong[] = { "all", "0", "2", "-1", "x,0x0,0x0", "7", "7,", "7,0x1000", "7,0x1000,", "7,1000,2000", "7,0x1000,0x", 0 };
+    static const char *const wrong[] = { "", "all", "0", "2", "-1", "x,0x0,0x0", "7", "7,", "7,0x1000", "7,0x1000,", "7,1000,2000", "7,0x1000,0x", 0 };
     char byte;
     int file = open(FILE_NAME, O_RDONLY);
     begin("words");

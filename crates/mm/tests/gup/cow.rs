@@ -33,7 +33,7 @@ const NEW: u64 = 0xffff_ffff;
 
 /// A page in memory.
 mod present {
-    fn on_each<I: super::Isa>(case: impl Fn(Memory<I>)) {
+    fn on_each<I: super::Isa>(case: &dyn Fn(Memory<I>)) {
         super::SHARES.into_iter().for_each(|shares| case(super::page(shares)));
     }
     super::cow_cases!();
@@ -41,7 +41,7 @@ mod present {
 
 /// A page that is swapped out.
 mod swapped_out {
-    fn on_each<I: super::Isa>(case: impl Fn(Memory<I>)) {
+    fn on_each<I: super::Isa>(case: &dyn Fn(Memory<I>)) {
         for shares in super::SHARES {
             let memory = super::page(shares);
             memory.swap_out();

@@ -37,20 +37,20 @@ macro_rules! cow_cases {
     () => {
         use crate::gup::cow_cases::{FAST_PIN, Memory, PIN, ReadOnly};
         pagewright_arch::on_both! {
-            basic_cow_after_fork: on_each(|memory: Memory<I>| memory.basic_cow(false)),
-            basic_cow_after_mprotect: on_each(|memory: Memory<I>| memory.basic_cow(true)),
-            vmsplice_and_unmap_in_the_child: on_each(|memory: Memory<I>| memory.vmsplice_in_child(false)),
-            vmsplice_and_unmap_in_the_child_after_mprotect_of_the_parent: on_each(|memory: Memory<I>| memory.vmsplice_in_child(true)),
-            vmsplice_before_fork_and_unmap_in_the_parent: on_each(|memory: Memory<I>| memory.vmsplice_in_parent(true)),
-            vmsplice_after_fork_and_unmap_in_the_parent: on_each(|memory: Memory<I>| memory.vmsplice_in_parent(false)),
-            fixed_buffer_mapped_read_only: on_each(|memory: Memory<I>| memory.fixed_buffer(false)),
-            fork_with_a_fixed_buffer: on_each(|memory: Memory<I>| memory.fixed_buffer(true)),
-            read_only_pin_of_a_shared_page: on_each(|memory: Memory<I>| memory.read_pin(&ReadOnly::Shared, PIN)),
-            read_only_fast_pin_of_a_shared_page: on_each(|memory: Memory<I>| memory.read_pin(&ReadOnly::Shared, FAST_PIN)),
-            read_only_pin_of_a_previously_shared_page: on_each(|memory: Memory<I>| memory.read_pin(&ReadOnly::PreviouslyShared, PIN)),
-            read_only_fast_pin_of_a_previously_shared_page: on_each(|memory: Memory<I>| memory.read_pin(&ReadOnly::PreviouslyShared, FAST_PIN)),
-            read_only_pin_of_an_exclusive_page: on_each(|memory: Memory<I>| memory.read_pin(&ReadOnly::Exclusive, PIN)),
-            read_only_fast_pin_of_an_exclusive_page: on_each(|memory: Memory<I>| memory.read_pin(&ReadOnly::Exclusive, FAST_PIN)),
+            basic_cow_after_fork: on_each(&|memory: Memory<I>| memory.basic_cow(false)),
+            basic_cow_after_mprotect: on_each(&|memory: Memory<I>| memory.basic_cow(true)),
+            vmsplice_and_unmap_in_the_child: on_each(&|memory: Memory<I>| memory.vmsplice_in_child(false)),
+            vmsplice_and_unmap_in_the_child_after_mprotect_of_the_parent: on_each(&|memory: Memory<I>| memory.vmsplice_in_child(true)),
+            vmsplice_before_fork_and_unmap_in_the_parent: on_each(&|memory: Memory<I>| memory.vmsplice_in_parent(true)),
+            vmsplice_after_fork_and_unmap_in_the_parent: on_each(&|memory: Memory<I>| memory.vmsplice_in_parent(false)),
+            fixed_buffer_mapped_read_only: on_each(&|memory: Memory<I>| memory.fixed_buffer(false)),
+            fork_with_a_fixed_buffer: on_each(&|memory: Memory<I>| memory.fixed_buffer(true)),
+            read_only_pin_of_a_shared_page: on_each(&|memory: Memory<I>| memory.read_pin(&ReadOnly::Shared, PIN)),
+            read_only_fast_pin_of_a_shared_page: on_each(&|memory: Memory<I>| memory.read_pin(&ReadOnly::Shared, FAST_PIN)),
+            read_only_pin_of_a_previously_shared_page: on_each(&|memory: Memory<I>| memory.read_pin(&ReadOnly::PreviouslyShared, PIN)),
+            read_only_fast_pin_of_a_previously_shared_page: on_each(&|memory: Memory<I>| memory.read_pin(&ReadOnly::PreviouslyShared, FAST_PIN)),
+            read_only_pin_of_an_exclusive_page: on_each(&|memory: Memory<I>| memory.read_pin(&ReadOnly::Exclusive, PIN)),
+            read_only_fast_pin_of_an_exclusive_page: on_each(&|memory: Memory<I>| memory.read_pin(&ReadOnly::Exclusive, FAST_PIN)),
         }
     };
 }

@@ -40,7 +40,7 @@ macro_rules! on_folios {
     ($($name:ident: $mapping:expr, $swapped_out:expr;)*) => { $(
         mod $name {
             use super::*;
-            fn on_each<I: Isa>(case: impl Fn(Memory<I>)) {
+            fn on_each<I: Isa>(case: &dyn Fn(Memory<I>)) {
                 on_each_folio($mapping, $swapped_out, case);
             }
             cow_cases!();
@@ -59,7 +59,7 @@ on_folios! {
     partly_shared: FolioMapping::PartlyShared, false;
 }
 
-fn on_each_folio<I: Isa>(mapping: FolioMapping, swapped_out: bool, case: impl Fn(Memory<I>)) {
+fn on_each_folio<I: Isa>(mapping: FolioMapping, swapped_out: bool, case: &dyn Fn(Memory<I>)) {
     for (size, pages) in [(MmSetting::ThpEnabled64k, 16), (MmSetting::ThpEnabled2048k, PAGES)] {
         // A folio of 64 KiB is never mapped whole.
         if mapping == FolioMapping::Whole && pages < PAGES {
