@@ -134,6 +134,16 @@ impl FrameCounts {
         (self.0.fetch_sub(MAPPING * u64::from(n), Ordering::AcqRel) >> 32) as u32
     }
 
+    /// Adds a mapping to a record without references, and returns the number before.
+    ///
+    /// No other CPU changes the word meanwhile.
+    #[inline]
+    pub(crate) fn add_sole_mapping(&self) -> u32 {
+        let before = self.mappings();
+        self.set_mappings(before.wrapping_add(1));
+        before
+    }
+
     /// Sets the mapcount of a record without references.
     ///
     /// No other CPU changes the word meanwhile.

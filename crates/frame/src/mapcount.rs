@@ -30,6 +30,7 @@ use crate::counts::MappedPages;
 use crate::folio::{FOLIO_COUNTS, Folio};
 use crate::frames::Frames;
 use crate::pin::PIN_BIAS;
+use crate::record::FrameRecord;
 use crate::rss::RssKind;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -172,8 +173,28 @@ impl Folio<'_> {
 
     /// Counts an entry of its own for each of `pages`; returns how many had none.
     #[inline]
-    fn add_own(self, pages: Range<u32>, counts: PageCounts) -> u32 {
-        pages.filter(|index| self.change_own(*index, counts, 1) == 0).count() as u32
+    fn add_own(self, mut pages: Range<u32>, counts: PageCounts) -> u32 {
+        let mut first = 0;
+        if pages.start == 0 && !pages.is_empty() {
+            first = u32::from(self.change_own(0, counts, 1) == 0);
+            pages.start = 1;
+        }
+        // A split counts 511 tails, so the kind of the head is not read for each.
+        let tails = self.tails(pages).iter().map(|tail| &tail.counts);
+        first
+            + match counts {
+                PageCounts::Shared => tails.filter(|tail| tail.add_mapping() == 0).count(),
+                PageCounts::Sole => tails.filter(|tail| tail.add_sole_mapping() == 0).count(),
+            } as u32
+    }
+
+    /// The records of `pages`, which are not the first one.
+    ///
+    /// # Panics
+    /// When the folio has no such pages.
+    fn tails(&self, pages: Range<u32>) -> &[FrameRecord] {
+        assert!(pages.end <= self.pages(), "the folio at {} has no pages {pages:?}", self.head);
+        self.memmap.run(self.head.add(pages.start), pages.len())
     }
 
     /// The inverse of [`add_own`](Self::add_own); returns how many pages have none left.
@@ -210,6 +231,7 @@ impl Folio<'_> {
         }
         let tail = &self.memmap.at(page).counts;
         match (counts, change) {
+            (PageCounts::Sole, 1) => tail.add_sole_mapping(),
             (PageCounts::Sole, _) => {
                 let before = tail.mappings();
                 tail.set_mappings(before.wrapping_add(change as u32));

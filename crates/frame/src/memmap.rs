@@ -38,6 +38,16 @@ impl Memmap {
         &self.records[pfn.index().wrapping_sub(self.start.index())]
     }
 
+    /// The records of `frames` frames from `first` on.
+    ///
+    /// # Panics
+    /// As [`at`](Self::at).
+    #[inline]
+    pub(crate) fn run(&self, first: Pfn, frames: usize) -> &[FrameRecord] {
+        let start = first.index().wrapping_sub(self.start.index());
+        &self.records[start..][..frames]
+    }
+
     /// The record of a frame; `None` outside the span.
     #[inline]
     pub(crate) fn get(&self, pfn: Pfn) -> Option<&FrameRecord> {

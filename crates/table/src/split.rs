@@ -16,13 +16,13 @@ use crate::entry::{Mlocked, counts_of};
 use crate::locked_table::LockedTable;
 use crate::own_tables::OwnTables;
 use crate::share::span_of;
-use pagewright_arch::{Isa, Leaf, LeafFlags, PteSlot, TableEntry};
+use pagewright_arch::{Isa, Leaf, LeafFlags, Pte, PteSlot, TableEntry};
 use pagewright_plant::plant;
 use pagewright_sync::Platform;
 use pagewright_tlb::frames::{EntryCounts, Folio, PageCounts, TableMarks};
 use pagewright_tlb::{FlushInfo, Tlb};
 use pagewright_types::judge::Fact;
-use pagewright_types::{Counter, Gauge, Level, PageRange, Pfn, Rights, VirtAddr};
+use pagewright_types::{Counter, Gauge, Level, PAGE_SHIFT, PageRange, Pfn, Rights, VirtAddr};
 
 impl<P: Platform> OwnTables<'_, P> {
     /// Splits the leaf of the PMD level over `va` into 512 leaves of the last level.
@@ -46,7 +46,7 @@ impl<P: Platform> OwnTables<'_, P> {
         // A judge would blame a call that returns meanwhile for what the flush below removes.
         let range = span_of(va, level);
         tlb.fx().declare(Fact::RightReduced { root: self.tree.root(), range, left: Rights::empty() });
-        let hidden = plant!(SplitLeavesGap; pagewright_arch::Pte::EMPTY, P::Isa::soft(IN_TRANSITION));
+        let hidden = plant!(SplitLeavesGap; Pte::EMPTY, P::Isa::soft(IN_TRANSITION));
         let (_, leaf) = locked.swap_leaf(va, hidden);
         self.flush_split(range, level);
         if !leaf.flags.contains(LeafFlags::SPECIAL) {
@@ -111,9 +111,18 @@ fn flags_of_parts(flags: LeafFlags) -> LeafFlags {
 /// caller stores the pointer to them (INV-TABLE-ZERO).
 pub(crate) fn fill_parts<P: Platform>(tlb: &Tlb<P>, parent: Pfn, child: Pfn, leaf: Leaf) {
     let (from, to) = (tlb.frames().table(parent), tlb.frames().table(child));
+    // The parts differ in their frames alone, so one is encoded.
+    let part = Leaf { flags: flags_of_parts(leaf.flags), ..leaf };
+    let (first, words) = (P::Isa::leaf(Level::PTE, part).raw(), tlb.fx().table_words(child));
     for index in 0..Level::ENTRIES {
-        let part = Leaf { pfn: leaf.pfn.add(index as u32), flags: flags_of_parts(leaf.flags), ..leaf };
-        tlb.fx().store(PteSlot { table: child, index: index as u16 }, P::Isa::leaf(Level::PTE, part));
+        let part = Pte::from_raw(first + ((index as u64) << PAGE_SHIFT));
+        match words {
+            Some(words) => words.store(index, part),
+            None => tlb.fx().store(PteSlot { table: child, index: index as u16 }, part),
+        }
+    }
+    if words.is_some() {
+        tlb.fx().note_stores(Level::ENTRIES as u32);
     }
     if plant!(SplitLosesMayPin; false, from.marks().contains(TableMarks::MAY_PIN)) {
         to.mark(TableMarks::MAY_PIN);
