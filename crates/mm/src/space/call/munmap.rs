@@ -138,7 +138,8 @@ impl<P: Platform> Mm<P> {
         if !tables.has_huge_leaves() {
             return;
         }
-        for at in [range.start(), range.end()] {
+        let cuts = |at: &VirtAddr| !at.is_aligned(Level::PMD.span());
+        for at in [range.start(), range.end()].into_iter().filter(cuts) {
             // A page that is moved or split has its leaf, or a table, afterwards.
             self.await_migration(tables, at);
             if let EntryView::Leaf(leaf) = tables.peek(at)
