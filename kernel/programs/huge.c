@@ -1,8 +1,8 @@
 /* Runs each operation on huge pages often enough to count its instructions.
 
    kernel/plugin/instructions.c counts between two marks (marks.h). The memory has MADV_HUGEPAGE.
-   Between the marks, AnonHugePages and the contents say whether each operation met huge pages, and
-   whether it kept or split them. */
+   Outside of the marks, AnonHugePages and the contents say whether each operation met huge pages,
+   and whether it kept or split them. */
 #define _GNU_SOURCE
 #include "marks.h"
 #include <sys/wait.h>
