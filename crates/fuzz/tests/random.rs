@@ -38,8 +38,14 @@ const LINGERING: SurveyPlan = SurveyPlan {
 };
 
 /// What only large folios show, and seldom.
-const HUGE: SurveyPlan =
-    SurveyPlan { seed: 5, cpus: None, accesses: 0, schedules: 600, theme: Some(Theme::Huge), nodes: ProgramNodes::ONE };
+const HUGE: SurveyPlan = SurveyPlan {
+    seed: 1,
+    cpus: None,
+    accesses: 300_000,
+    schedules: 600,
+    theme: Some(Theme::Huge),
+    nodes: ProgramNodes::ONE,
+};
 
 #[track_caller]
 fn survey_without_finding(isa: IsaKind, plan: &SurveyPlan) -> Survey {
