@@ -373,6 +373,15 @@ impl<'h, P: Platform> Tables<'h, P> {
             Entry::Leaf(_) | Entry::Soft(_) | Entry::Table(_) => 0,
         }
     }
+
+    /// The same, once what is mapped at `va` has been unmapped: a huge leaf leaves no table there.
+    pub fn missing_once_unmapped(&self, va: VirtAddr, level: Level) -> usize {
+        let found = self.descend(va, level);
+        match P::Isa::decode(found.level, found.pte) {
+            Entry::Empty | Entry::Leaf(_) | Entry::Soft(_) => usize::from(found.level.raw() - level.raw()),
+            Entry::Table(_) => 0,
+        }
+    }
 }
 
 /// The end of the part of `at..end` about which the entry that a descent found says all.

@@ -153,7 +153,8 @@ impl<P: Platform> Mm<P> {
 
     /// Makes the two splits at the ends of `range` infallible.
     ///
-    /// `changes` returns whether the caller will change a mapping; others are not split.
+    /// `changes` returns whether the caller will change a mapping; others are not split, and keep
+    /// huge leaves that an end cuts.
     ///
     /// # Errors
     /// [`MmError::TooManyMappings`], or the memory for splits.
@@ -165,13 +166,14 @@ impl<P: Platform> Mm<P> {
     ) -> Result<(), MmError> {
         let limit = self.settings.get(MmSetting::MaxMapCount);
         let cut = |at: VirtAddr| map.find(at).is_some_and(|(start, vma)| start != at.page_index() && changes(vma));
-        let splits = [range.start(), range.end()].into_iter().filter(|at| cut(*at)).count();
+        let ends = [range.start(), range.end()].map(|at| cut(at).then_some(at));
+        let splits = ends.iter().flatten().count();
         if splits > 0 && map.len() as u64 + splits as u64 > limit {
             return Err(MmError::TooManyMappings { limit });
         }
         map.reserve(self, 2)?;
         self.own_tables(map.tables(&self.tlb), range)?;
-        self.split_huge_ends(map, map.tables(&self.tlb), range);
+        ends.into_iter().flatten().for_each(|at| self.split_huge_leaf_across(map, map.tables(&self.tlb), at));
         Ok(())
     }
 }

@@ -135,19 +135,23 @@ impl<P: Platform> Mm<P> {
     /// INV-MM-BLOCKS: afterwards `range` has whole entries only. What is mapped does not change, so
     /// the caller may still fail. It holds the space, and no table lock.
     pub(in crate::space) fn split_huge_ends(&self, map: &AddressMap<P>, tables: Tables<'_, P>, range: PageRange) {
-        if !tables.has_huge_leaves() {
+        [range.start(), range.end()].into_iter().for_each(|at| self.split_huge_leaf_across(map, tables, at));
+    }
+
+    /// Splits the huge leaf that maps pages on both sides of `at`, if there is one.
+    ///
+    /// The caller holds the space, and no table lock.
+    pub(in crate::space) fn split_huge_leaf_across(&self, map: &AddressMap<P>, tables: Tables<'_, P>, at: VirtAddr) {
+        if !tables.has_huge_leaves() || at.is_aligned(Level::PMD.span()) {
             return;
         }
-        let cuts = |at: &VirtAddr| !at.is_aligned(Level::PMD.span());
-        for at in [range.start(), range.end()].into_iter().filter(cuts) {
-            // A page that is moved or split has its leaf, or a table, afterwards.
-            self.await_migration(tables, at);
-            if let EntryView::Leaf(leaf) = tables.peek(at)
-                && !at.is_aligned(leaf.level().span())
-                && let Some((_, vma)) = map.find(at)
-            {
-                self.split_huge_leaf(tables, at, vma.mlocked());
-            }
+        // A page that is moved or split has its leaf, or a table, afterwards.
+        self.await_migration(tables, at);
+        if let EntryView::Leaf(leaf) = tables.peek(at)
+            && !at.is_aligned(leaf.level().span())
+            && let Some((_, vma)) = map.find(at)
+        {
+            self.split_huge_leaf(tables, at, vma.mlocked());
         }
     }
 }

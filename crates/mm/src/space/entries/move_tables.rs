@@ -125,6 +125,8 @@ impl EntryMove {
 
 impl<P: Platform> Mm<P> {
     /// Returns the number of tables that [`Mm::move_entries`] needs.
+    ///
+    /// What is mapped at the new addresses is unmapped in between.
     pub(in crate::space) fn tables_to_move(&self, tables: Tables<'_, P>, entries: EntryMove) -> usize {
         let EntryMove { from, to, whole, .. } = entries;
         let mut wanted = 0;
@@ -135,7 +137,7 @@ impl<P: Platform> Mm<P> {
                 MoveStep::Table(level) | MoveStep::Block(level) => level,
                 MoveStep::Entries(..) => Level::PTE,
             };
-            let missing = level.raw()..level.raw() + tables.missing(new, level) as u8;
+            let missing = level.raw()..level.raw() + tables.missing_once_unmapped(new, level) as u8;
             for level in missing.map(Level::new) {
                 let table = new.align_down(level.table_span());
                 let last = &mut counted[usize::from(level.raw() - Level::PTE.raw())];

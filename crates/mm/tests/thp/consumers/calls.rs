@@ -2,19 +2,21 @@
 
 use super::{ALL, BASE, Mapped, PAGES, end, folio, frame, holds};
 use pagewright_arch::{Isa, on_both};
-use pagewright_lab::harness::{CPU, OTHER, TestProcess, TestWorld, at};
+use pagewright_lab::harness::{ANON, CPU, OTHER, TestProcess, TestWorld, at};
 use pagewright_lab::planted_bugs_are_found;
 use pagewright_mm::counters::Gauge;
 use pagewright_mm::policy::{PolicyFlags, PolicyMode, PolicyRequest};
 use pagewright_mm::space::{BindFlags, BindRequest, ClearRefs};
 use pagewright_mm::user::{FutexAccess, FutexKey, FutexScope, IoVec};
-use pagewright_mm::{MmSetting, RemapFlags, RemapRequest, SplitCounts};
+use pagewright_mm::{Advice, MapFlags, MmSetting, RemapFlags, RemapRequest, SplitCounts};
 use pagewright_types::{Access, Counter, Level, NodeId, NodeMask, PAGE_SIZE, Rights};
 
 on_both! {
     mlock_of_all_keeps_a_folio_whole,
     mprotect_of_a_part_splits_the_leaf,
+    a_call_that_changes_no_mapping_splits_no_leaf,
     a_part_is_moved_by_mremap,
+    pages_are_moved_over_a_huge_page,
     mbind_moves_a_part_after_a_split,
     stores_are_told_for_each_leaf,
     a_word_in_a_tail_page_has_the_key_of_its_address,
@@ -71,6 +73,21 @@ fn a_part_is_moved_by_mremap<I: Isa>() {
         assert!(holds(&process, 6..10) && process.touch(CPU, at(BASE, 7), Access::Read).is_err());
         end(&world, &[&process]);
     }
+}
+
+/// The destination loses its huge leaf and has no table then; entries move one by one.
+///
+/// INV-TABLE-RESERVE.
+fn pages_are_moved_over_a_huge_page<I: Isa>() {
+    let (world, process) = Mapped::Whole.process::<I>();
+    let from = at(BASE, 4 * PAGES + 5);
+    process.map_at(from, PAGES, Rights::RW, ANON | MapFlags::FIXED);
+    process.write(CPU, at(from, 7), 70);
+    let (flags, len) = (RemapFlags::MAYMOVE | RemapFlags::FIXED, PAGES * PAGE_SIZE);
+    let request = RemapRequest { addr: from, old_len: len, new_len: len, flags, new_addr: BASE };
+    world.on(CPU, |mm| mm.mremap(&process.space, &request)).expect("memory");
+    assert_eq!([1, 7].map(|page| process.read(OTHER, at(BASE, page))), [0, 70]);
+    end(&world, &[&process]);
 }
 
 /// The part is on the other node, and the rest where it was.
@@ -142,6 +159,17 @@ fn another_process_reads_and_writes_pages<I: Isa>() {
         assert!(holds(&process, 0..0) && holds(&child, 7..8));
         end(&world, &[&process, &child, &reader]);
     }
+}
+
+/// As in Linux, whose `mlock_fixup` and `mprotect_fixup` return before they split a mapping.
+fn a_call_that_changes_no_mapping_splits_no_leaf<I: Isa>() {
+    let (world, process) = Mapped::Whole.process::<I>();
+    let (at, len) = (at(BASE, 3), 3 * PAGE_SIZE);
+    world.on(CPU, |mm| mm.munlock(&process.space, at, len)).expect("mapped");
+    world.on(CPU, |mm| mm.mprotect(&process.space, at, len, Rights::RW)).expect("mapped");
+    world.on(CPU, |mm| mm.madvise(&process.space, at, len, Advice::Normal)).expect("mapped");
+    assert_eq!(process.leaf_level(BASE), Some(Level::PMD));
+    end(&world, &[&process]);
 }
 
 /// Reclaim looks at a folio all of whose pieces were used since its last look.
