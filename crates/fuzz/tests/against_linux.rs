@@ -3,7 +3,7 @@
 //! Needs x86-64 Linux and ptrace(2). The soak sets the number of operations by
 //! `PAGEWRIGHT_AGAINST_LINUX`.
 
-use pagewright_fuzz::against::{LinuxComparison, compare, report, still_differs};
+use pagewright_fuzz::against::{HugePrograms, LinuxComparison, compare, report, still_differs};
 use pagewright_syscall::KnownDifference;
 
 /// The calls that every run must make.
@@ -43,7 +43,7 @@ fn operations() -> u64 {
 }
 
 fn compared(seed: u64, operations: u64) -> LinuxComparison {
-    let compared = compare(seed, operations).expect("a Linux that allows ptrace");
+    let compared = compare(seed, operations, HugePrograms::Some).expect("a Linux that allows ptrace");
     if let Some(difference) = &compared.difference {
         panic!("{}", report::difference(difference));
     }

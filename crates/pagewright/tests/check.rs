@@ -158,6 +158,7 @@ fn a_comparison_with_linux_counts_results_and_lists_known_differences() {
 fn bad_options_of_a_comparison_are_refused_in_one_line() {
     assert_refused(&["--against", "plan9"], &["--against plan9", "must be linux"]);
     assert_refused(&["--against", "linux", "--arch", "arm64"], &["--against", "--arch"]);
+    assert_refused(&["--against", "linux", "--theme", "hot"], &["--theme", "--against linux", "must be huge"]);
     assert_refused(&["--against", "linux", "--program", "linux-1"], &["--program", "linux-1"]);
     assert_refused(&["--program", "linux-1-4-160/2/all"], &["--program", "--arch"]);
     assert_refused(&["--arch", "arm64", "--program", "linux-1-4-160/2/all"], &["--against linux"]);

@@ -6,7 +6,7 @@
 use super::memory_usage::ComparedFigures;
 use super::observation::{AccessSignal, Observation};
 use super::pair::{BothResults, Pair};
-use super::{AgainstError, nth};
+use super::{AgainstError, HugePrograms, nth};
 use crate::random::{HEAP, MappedObject, Operation, Syscall, Window};
 use pagewright_model::spec::{ExclusiveCall, MmapPlacement, RangeCall};
 use pagewright_syscall::KnownDifference;
@@ -246,7 +246,7 @@ fn discards_block(operation: &Operation) -> bool {
 
 /// The address of a page of the window.
 fn page(index: u64) -> VirtAddr {
-    Window::of(nth(0, 0).shape).page(index)
+    Window::of(nth(0, 0, HugePrograms::Some).shape).page(index)
 }
 
 /// The start and length of `count` pages of the window from page `first` on.
@@ -402,30 +402,31 @@ fn advise((addr, len): (VirtAddr, u64), advice: u32) -> Operation {
     Operation::Syscall(Syscall::Exclusive(ExclusiveCall::Advise { addr, len, advice }))
 }
 
-/// A block with a huge page, half of which is mapped by page after it has been made read-only.
-fn split_block() -> Vec<Operation> {
-    vec![
-        map(BLOCK, ANON),
-        advise(BLOCK, MADV_HUGEPAGE),
-        Operation::Access { va: BLOCK.0.add(7 * PAGE_SIZE), access: Access::Write },
-        Operation::Range(RangeCall::Mprotect { addr: BLOCK.0, len: BLOCK.1 / 2, rights: Rights::READ }),
-    ]
+/// A program with a huge page in the block.
+fn huge_block() -> Vec<Operation> {
+    let write = Operation::Access { va: BLOCK.0.add(7 * PAGE_SIZE), access: Access::Write };
+    vec![map(BLOCK, ANON), advise(BLOCK, MADV_HUGEPAGE), write]
 }
 
 /// A part of a huge page that is mapped by page is freed lazily.
 fn split_zeroes() -> Vec<Operation> {
-    [split_block(), vec![advise(BLOCK, MADV_FREE), Operation::Syscall(Syscall::ShowSmaps)]].concat()
-}
-
-/// A page is read after all pages of its table have been discarded.
-fn emptied_tables() -> Vec<Operation> {
-    let last = BLOCK.0.add(BLOCK.1 - PAGE_SIZE);
     let then = vec![
-        Operation::Range(RangeCall::DontNeed { addr: BLOCK.0, len: BLOCK.1 }),
-        Operation::Access { va: last, access: Access::Read },
+        Operation::Range(RangeCall::Mprotect { addr: BLOCK.0, len: BLOCK.1 / 2, rights: Rights::READ }),
+        advise(BLOCK, MADV_FREE),
         Operation::Syscall(Syscall::ShowSmaps),
     ];
-    [split_block(), then].concat()
+    [huge_block(), then].concat()
+}
+
+/// A page is stored to after all pages of its table have been discarded.
+fn emptied_tables() -> Vec<Operation> {
+    let then = vec![
+        Operation::Range(RangeCall::DontNeed { addr: BLOCK.0, len: PAGE_SIZE }),
+        Operation::Range(RangeCall::DontNeed { addr: BLOCK.0, len: BLOCK.1 }),
+        Operation::Access { va: BLOCK.0, access: Access::Write },
+        Operation::Syscall(Syscall::ShowSmaps),
+    ];
+    [huge_block(), then].concat()
 }
 
 /// A call faults pages in, and a child inherits them.

@@ -55,8 +55,24 @@ use std::time::{Duration, Instant};
 
 /// Operations of a program: setup and body.
 const OPERATIONS: (u16, u16) = (4, 160);
-/// One program in this many has pages of blocks of 2 MiB, and asks for huge pages.
-const HUGE_ONE_IN: u64 = 8;
+
+/// Which programs have pages of blocks of 2 MiB, and ask for huge pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HugePrograms {
+    /// One of eight.
+    Some,
+    /// All.
+    All,
+}
+
+impl HugePrograms {
+    fn have(self, number: u64) -> bool {
+        match self {
+            Self::Some => number % 8 == 7,
+            Self::All => true,
+        }
+    }
+}
 
 /// Why the sides were not compared.
 #[derive(Debug, thiserror::Error)]
@@ -187,9 +203,9 @@ impl LinuxComparison {
 }
 
 /// Program `number` of a seed.
-pub fn nth(seed: u64, number: u64) -> RandomProgram {
+pub fn nth(seed: u64, number: u64, huge: HugePrograms) -> RandomProgram {
     let (setup, body) = OPERATIONS;
-    let huge = number % HUGE_ONE_IN == HUGE_ONE_IN - 1;
+    let huge = huge.have(number);
     let shape = ProgramShape { mode: ProgramMode::Linux, cpus: 1, setup, body, huge };
     RandomProgram::new(shape, seed.wrapping_mul(1_000_003).wrapping_add(number))
 }
@@ -200,8 +216,8 @@ pub fn nth(seed: u64, number: u64) -> RandomProgram {
 ///
 /// # Errors
 /// [`AgainstError`], if the host's Linux cannot be used.
-pub fn compare(seed: u64, operations: u64) -> Result<LinuxComparison, AgainstError> {
-    search(seed, operations, Pair::start)
+pub fn compare(seed: u64, operations: u64, huge: HugePrograms) -> Result<LinuxComparison, AgainstError> {
+    search((seed, huge), operations, Pair::start)
 }
 
 /// Runs one program on both sides.
@@ -215,7 +231,7 @@ pub fn compare_again(program: &RandomProgram) -> Result<Option<DifferenceReport>
 }
 
 fn search(
-    seed: u64,
+    (seed, huge): (u64, HugePrograms),
     operations: u64,
     start: fn() -> Result<Pair, AgainstError>,
 ) -> Result<LinuxComparison, AgainstError> {
@@ -223,7 +239,7 @@ fn search(
     let mut all = LinuxComparison::default();
     let mut pair = start()?;
     while all.operations + pair.operations() < operations && all.difference.is_none() {
-        let whole = nth(seed, all.programs + pair.programs());
+        let whole = nth(seed, all.programs + pair.programs(), huge);
         let Some(difference) = pair.run(&whole)? else { continue };
         // The difference may have left the two machines in different states: use new ones.
         all.add(std::mem::replace(&mut pair, start()?).into_counts());
@@ -309,7 +325,7 @@ mod tests {
             pair.copy_page_tables();
             Ok(pair)
         };
-        let compared = search(2, 100_000, copying).expect("a Linux that allows ptrace");
+        let compared = search((2, HugePrograms::Some), 100_000, copying).expect("a Linux that allows ptrace");
         if let Some(difference) = &compared.difference {
             panic!("{}", report::difference(difference));
         }
@@ -318,7 +334,7 @@ mod tests {
 
     #[test]
     fn a_difference_is_found_and_minimised() {
-        let compared = search(1, 20_000, with_plain_fetches).expect("a Linux that allows ptrace");
+        let compared = search((1, HugePrograms::Some), 20_000, with_plain_fetches).expect("a Linux that allows ptrace");
         let found = compared.difference.expect("a page that is resident on one side only");
         let (setup, body) = found.program.steps();
         let steps: Vec<Operation> = setup.iter().chain(&body).map(|step| step.operation).collect();

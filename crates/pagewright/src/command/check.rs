@@ -10,7 +10,7 @@
 use super::CommandError;
 use crate::options::{NodeOptions, OptionError, parse_isa};
 use pagewright_check::{Antecedent, ReplayToken, Tally, explain};
-use pagewright_fuzz::against::{self, AgainstError};
+use pagewright_fuzz::against::{self, AgainstError, HugePrograms};
 use pagewright_fuzz::random::{
     BugReport, MEETINGS, OperationCounts, ProgramNodes, ProgramReplayError, RandomProgram, Survey, SurveyPlan, Theme,
     needs_schedules, replay, survey, without_mechanism,
@@ -37,8 +37,8 @@ pub(crate) struct Args {
     /// Compare with another system: linux, the kernel of this computer.
     ///
     /// Runs each program here and there, one operation at a time, and compares results, errors and
-    /// signals.
-    #[arg(long, value_name = "SYSTEM", conflicts_with_all = ["explore", "theme", "arch", "cpus", "node", "distance", "replay", "explain"])]
+    /// signals. With --theme huge, all programs use huge pages; without, one of eight.
+    #[arg(long, value_name = "SYSTEM", conflicts_with_all = ["explore", "arch", "cpus", "node", "distance", "replay", "explain"])]
     against: Option<String>,
     /// Run only programs whose operations are interleaved.
     #[arg(long)]
@@ -96,6 +96,8 @@ pub(crate) enum CheckError {
     NoArch,
     #[error("--against {0}: must be linux")]
     Against(String),
+    #[error("--theme: with --against linux, must be huge")]
+    ThemeAgainst,
     #[error("--against linux: {0}")]
     NotCompared(#[from] AgainstError),
     #[error("--cpus {0}: must be 1 to {MOST_CPUS}")]
@@ -172,7 +174,12 @@ fn compare_with(system: &str, args: &Args) -> Result<ExitCode, CommandError> {
         }
         None => {
             let operations = args.steps.unwrap_or(OPERATIONS_AGAINST_LINUX);
-            let compared = against::compare(args.seed, operations).map_err(CheckError::NotCompared)?;
+            let huge = match args.theme {
+                None => HugePrograms::Some,
+                Some(Theme::Huge) => HugePrograms::All,
+                Some(_) => return Err(CheckError::ThemeAgainst.into()),
+            };
+            let compared = against::compare(args.seed, operations, huge).map_err(CheckError::NotCompared)?;
             out.write_all(against::report::comparison(&compared).as_bytes())?;
             compared.difference
         }
