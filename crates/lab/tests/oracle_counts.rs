@@ -210,6 +210,10 @@ fn the_oracle_agrees_with_every_count<I: Isa>() {
     assert_eq!(
         vacuous,
         [
+            Antecedent::LargeUnequal,
+            Antecedent::LargeApart,
+            Antecedent::LargePinned,
+            Antecedent::LargePagePinned,
             Antecedent::InPlaceEdit,
             Antecedent::TableMadeInPlace,
             Antecedent::InstalledBesideBreak,
@@ -218,7 +222,7 @@ fn the_oracle_agrees_with_every_count<I: Isa>() {
             Antecedent::BreakBesideForeign,
             Antecedent::LeaveBesideForeign,
         ],
-        "one CPU acts at a time; the other rules must not be vacuous"
+        "one CPU acts at a time, on a huge page in two spaces; the other rules must not be vacuous"
     );
 }
 

@@ -45,15 +45,14 @@ impl MemoryFile {
     /// # Errors
     /// `EINVAL` for parts of words, and for a file that is only written.
     pub(crate) fn read(self, from: u64, wanted: usize) -> Result<Vec<u8>, Errno> {
-        let frames = mm().max_pfn().raw();
         let word = |at: u64| match self {
-            Self::KpageCount => mm().kpagecount(Pfn::new(at)),
-            Self::KpageFlags => mm().kpageflags(Pfn::new(at)).bits(),
+            Self::KpageCount => mm().kpagecount(Pfn::new(at as u32)),
+            Self::KpageFlags => mm().kpageflags(Pfn::new(at as u32)).bits(),
             Self::IdleBitmap | Self::SplitHugePages => idle_word(at),
         };
         let size = match self {
-            Self::KpageCount | Self::KpageFlags => frames * WORD,
-            Self::IdleBitmap => frames.div_ceil(u64::from(u64::BITS)) * WORD,
+            Self::KpageCount | Self::KpageFlags => frames() * WORD,
+            Self::IdleBitmap => frames().div_ceil(u64::from(u64::BITS)) * WORD,
             Self::SplitHugePages => return Err(Errno::EINVAL),
         };
         let wanted = (wanted as u64).min(MOST);
@@ -79,17 +78,22 @@ impl MemoryFile {
     }
 }
 
-/// The numbers of the frames of a word of the bitmap.
-fn frames_of(word: u64) -> impl Iterator<Item = (u32, Pfn)> {
-    let first = word * u64::from(u64::BITS);
-    (0..u64::BITS).map(move |bit| (bit, Pfn::new(first + u64::from(bit))))
+/// The number of frames, from frame 0 on.
+fn frames() -> u64 {
+    u64::from(mm().max_pfn().raw())
+}
+
+/// The frames of a word of the bitmap, with their bits.
+fn frames_of(word: u64) -> impl Iterator<Item = (u64, Pfn)> {
+    let (first, end) = (word * u64::from(u64::BITS), frames());
+    (0..u64::from(u64::BITS))
+        .filter(move |bit| first + bit < end)
+        .map(move |bit| (1 << bit, Pfn::new((first + bit) as u32)))
 }
 
 /// A bit for each frame whose page is idle.
 fn idle_word(word: u64) -> u64 {
-    let end = mm().max_pfn();
-    let idle = |(bit, pfn): (u32, Pfn)| u64::from(pfn < end && mm().page_is_idle(pfn)) << bit;
-    frames_of(word).map(idle).sum()
+    frames_of(word).filter(|(_, pfn)| mm().page_is_idle(*pfn)).map(|(bit, _)| bit).sum()
 }
 
 /// Marks the frames whose bits are set.
@@ -98,14 +102,13 @@ fn mark_idle(start: u64, bytes: &[u8]) -> Result<(), Errno> {
     if !start.is_multiple_of(WORD) || !rest.is_empty() {
         return Err(Errno::EINVAL);
     }
-    let (first, end) = (start / WORD, mm().max_pfn());
-    if first >= end.raw().div_ceil(u64::from(u64::BITS)) {
+    let first = start / WORD;
+    if first >= frames().div_ceil(u64::from(u64::BITS)) {
         return Err(Errno::ENXIO);
     }
     for (word, bits) in (first..).zip(words) {
         let bits = u64::from_ne_bytes(*bits);
-        let marked = frames_of(word).filter(|(bit, pfn)| bits >> bit & 1 != 0 && *pfn < end);
-        marked.for_each(|(_, pfn)| mm().mark_page_idle(pfn));
+        frames_of(word).filter(|(bit, _)| bits & bit != 0).for_each(|(_, pfn)| mm().mark_page_idle(pfn));
     }
     Ok(())
 }

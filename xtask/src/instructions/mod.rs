@@ -187,7 +187,7 @@ pub(crate) fn profile(isa: &str, setting: Option<&str>) -> Result<(), Error> {
     profile_of(&OPERATIONS, isa, setting)
 }
 
-/// As [`profile`], for the operations on huge pages.
+/// As [`profile()`], for the operations on huge pages.
 pub(crate) fn profile_huge(isa: &str, setting: Option<&str>) -> Result<(), Error> {
     profile_of(&HUGE, isa, setting)
 }

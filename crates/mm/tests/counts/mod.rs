@@ -265,7 +265,7 @@ fn shared_tables<I: Isa>() -> Vec<Operation<I>> {
     ]
 }
 
-/// Faults that map large folios, or could not, and a split.
+/// Faults that map large folios, or could not, and an unmap of a part.
 fn large_folios<I: Isa>() -> Vec<Operation<I>> {
     vec![
         (
@@ -317,6 +317,27 @@ fn large_folios<I: Isa>() -> Vec<Operation<I>> {
                 scene.changes(|| scene.process.unmap(BLOCKS, 1))
             },
             vec![(C::ThpSplitPmd, 1), (C::ThpDeferredSplitPage, 1)],
+        ),
+    ]
+}
+
+/// What splits folios of a huge page.
+fn splits_of_folios<I: Isa>() -> Vec<Operation<I>> {
+    vec![
+        (
+            "a page-out of a part of a huge page",
+            |_| {
+                let scene = Scene::<I>::with_blocks();
+                scene.process.write(CPU, BLOCKS, 1);
+                scene.changes(|| scene.process.advise(BLOCKS, 1, Advice::PageOut))
+            },
+            vec![
+                (C::PswpOut, 1),
+                (C::PwRmapNodes, 2),
+                (C::ThpSplitPmd, 1),
+                (C::ThpSplitPage, 1),
+                (C::ThpSwpOutFallback, 1),
+            ],
         ),
         (
             "a split of a folio",
@@ -740,6 +761,7 @@ fn operations<I: Isa>() -> Vec<Operation<I>> {
         shared_tables,
         copied_tables,
         large_folios,
+        splits_of_folios,
         files,
         swap,
         evicted_files,

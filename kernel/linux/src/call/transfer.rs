@@ -14,6 +14,7 @@ use crate::event::EventCounter;
 use crate::exec::user_end;
 use crate::file::{OpenFile, OpenTarget};
 use crate::inode::{Inode, InodeKind, zeroes};
+use crate::memory_files::MemoryFile;
 use crate::pipe::{self, PipeEnd, PipeTransfer, PipeWrite};
 use crate::task::{CallStop, SyscallResult, Thread, WaitReason, scheduler};
 use crate::user_buffer::{Parts, UserBuffer};
