@@ -98,7 +98,7 @@ fn accessed<I: Isa>(_seed: u64) -> bool {
     let (world, process) = huge::<I>("never");
     world.on(CPU, |mm| mm.clear_refs(&process.space, ClearRefs::All)).expect("memory");
     // A translation in a TLB would be used without setting the bit.
-    process.protect(BASE, PAGES, Rights::READ);
+    [Rights::READ, Rights::RW].iter().for_each(|rights| process.protect(BASE, PAGES, *rights));
     process.touch(OTHER, at(BASE, 7), Access::Read).expect("mapped");
     split_leaf(&process);
     let sound = process.smaps_field("Referenced:") == PAGES * PAGE_SIZE / 1024;
