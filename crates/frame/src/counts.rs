@@ -134,13 +134,13 @@ impl FrameCounts {
         (self.0.fetch_sub(MAPPING * u64::from(n), Ordering::AcqRel) >> 32) as u32
     }
 
-    /// Adds a mapping to a record without references, and returns the number before.
+    /// Changes the mapcount of a record without references, and returns the one before.
     ///
     /// No other CPU changes the word meanwhile.
     #[inline]
-    pub(crate) fn add_sole_mapping(&self) -> u32 {
+    pub(crate) fn change_sole_mappings(&self, change: i32) -> u32 {
         let before = self.mappings();
-        self.set_mappings(before.wrapping_add(1));
+        self.set_mappings(before.wrapping_add(change as u32));
         before
     }
 

@@ -184,7 +184,7 @@ impl Folio<'_> {
         first
             + match counts {
                 PageCounts::Shared => tails.filter(|tail| tail.add_mapping() == 0).count(),
-                PageCounts::Sole => tails.filter(|tail| tail.add_sole_mapping() == 0).count(),
+                PageCounts::Sole => tails.filter(|tail| tail.change_sole_mappings(1) == 0).count(),
             } as u32
     }
 
@@ -231,12 +231,7 @@ impl Folio<'_> {
         }
         let tail = &self.memmap.at(page).counts;
         match (counts, change) {
-            (PageCounts::Sole, 1) => tail.add_sole_mapping(),
-            (PageCounts::Sole, _) => {
-                let before = tail.mappings();
-                tail.set_mappings(before.wrapping_add(change as u32));
-                before
-            }
+            (PageCounts::Sole, _) => tail.change_sole_mappings(change),
             (PageCounts::Shared, 1) => tail.add_mapping(),
             (PageCounts::Shared, _) => tail.sub_mappings(1),
         }

@@ -217,7 +217,7 @@ pub fn nth(seed: u64, number: u64, huge: HugePrograms) -> RandomProgram {
 /// # Errors
 /// [`AgainstError`], if the host's Linux cannot be used.
 pub fn compare(seed: u64, operations: u64, huge: HugePrograms) -> Result<LinuxComparison, AgainstError> {
-    search((seed, huge), operations, Pair::start)
+    search(seed, operations, huge, Pair::start)
 }
 
 /// Runs one program on both sides.
@@ -231,8 +231,9 @@ pub fn compare_again(program: &RandomProgram) -> Result<Option<DifferenceReport>
 }
 
 fn search(
-    (seed, huge): (u64, HugePrograms),
+    seed: u64,
     operations: u64,
+    huge: HugePrograms,
     start: fn() -> Result<Pair, AgainstError>,
 ) -> Result<LinuxComparison, AgainstError> {
     let begun = Instant::now();
@@ -325,7 +326,7 @@ mod tests {
             pair.copy_page_tables();
             Ok(pair)
         };
-        let compared = search((2, HugePrograms::Some), 100_000, copying).expect("a Linux that allows ptrace");
+        let compared = search(2, 100_000, HugePrograms::Some, copying).expect("a Linux that allows ptrace");
         if let Some(difference) = &compared.difference {
             panic!("{}", report::difference(difference));
         }
@@ -334,7 +335,7 @@ mod tests {
 
     #[test]
     fn a_difference_is_found_and_minimised() {
-        let compared = search((1, HugePrograms::Some), 20_000, with_plain_fetches).expect("a Linux that allows ptrace");
+        let compared = search(1, 20_000, HugePrograms::Some, with_plain_fetches).expect("a Linux that allows ptrace");
         let found = compared.difference.expect("a page that is resident on one side only");
         let (setup, body) = found.program.steps();
         let steps: Vec<Operation> = setup.iter().chain(&body).map(|step| step.operation).collect();

@@ -110,7 +110,7 @@ pub(super) fn minimise_explored<I: Isa>(whole: &RandomProgram, found: &FailingSc
     let mut token = ReplayToken { fingerprint: attempt.fingerprint, strategy: ScheduleStrategy::List(schedule) };
     if !token.is_short() {
         // A command takes no argument of 128 KiB (Linux's MAX_ARG_STRLEN).
-        (token, attempt) = match searched::<I>(&program, &fails) {
+        (token, attempt) = match searched::<I>(&explored, program.seed, &fails) {
             Some(found) => (found.token, found.attempt),
             None => (token, attempt),
         };
@@ -130,12 +130,15 @@ fn failing<I: Isa>(
     if fails(&again) {
         return Some(again.report.schedule);
     }
-    searched::<I>(program, fails).map(|found| found.attempt.report.schedule)
+    searched::<I>(&explored, program.seed, fails).map(|found| found.attempt.report.schedule)
 }
 
 /// A schedule of a short search under which the program fails.
-fn searched<I: Isa>(program: &RandomProgram, fails: &impl Fn(&Attempt) -> bool) -> Option<FailingSchedule> {
-    let explored = ExploredProgram::new::<I>(program).ok()?;
-    let plan = SearchPlan { seed: program.seed, schedules: SCHEDULES, max_shrink_runs: 0 };
+fn searched<I: Isa>(
+    explored: &ExploredProgram<'_>,
+    seed: u64,
+    fails: &impl Fn(&Attempt) -> bool,
+) -> Option<FailingSchedule> {
+    let plan = SearchPlan { seed, schedules: SCHEDULES, max_shrink_runs: 0 };
     explored.search::<I>(&plan).failing.filter(|found| fails(&found.attempt))
 }
