@@ -69,7 +69,8 @@ impl<P: Platform> Fault<'_, P> {
     #[cold]
     pub(super) fn split_huge(&self) -> FaultProgress {
         self.mm.split_huge_leaf(self.tables, self.va, self.vma.mlocked());
-        FaultProgress::RaceLost
+        // No race was lost: the next try has nothing to wait for.
+        FaultProgress::Again(FaultKind::Minor)
     }
 
     /// Makes a shared page writable, or gives a leaf the rights of its mapping.

@@ -14,6 +14,7 @@ on_both! {
     a_huge_leaf_that_may_not_be_stored_to_is_widened,
     the_last_space_with_a_huge_page_takes_it_over,
     a_store_to_a_huge_page_that_others_have_copies_one_page,
+    a_store_that_splits_a_huge_page_has_lost_no_race,
     the_last_space_with_pieces_takes_all_of_them_over,
     a_piece_in_another_table_or_elsewhere_is_copied,
     /// INV-COW-REUSE.
@@ -83,6 +84,19 @@ fn a_store_to_a_huge_page_that_others_have_copies_one_page<I: Isa>() {
     assert_eq!([&process, &child].map(|one| one.read(CPU, at(BASE, 1))), [1, 10]);
     assert_eq!([&process, &child].map(|one| one.read(CPU, at(BASE, 7))), [7; 2]);
     end(&world, &[&process, &child]);
+}
+
+/// The simulator calls the thousandth wait for another CPU a deadlock.
+fn a_store_that_splits_a_huge_page_has_lost_no_race<I: Isa>() {
+    let (world, process) = huge::<I>();
+    for value in 0..1000 {
+        let child = process.fork();
+        child.write(CPU, at(BASE, 1), value);
+        assert_eq!(child.leaf_level(BASE), Some(Level::PTE));
+        child.end();
+    }
+    assert_eq!((process.leaf_level(BASE), process.read(CPU, at(BASE, 1))), (Some(Level::PMD), 1));
+    end(&world, &[&process]);
 }
 
 /// With one fault: the others are exclusive then, and only lack the right.
