@@ -63,7 +63,7 @@ impl<P: Platform, R: TableRight> LockedTable<'_, P, R> {
         self.mark_huge();
         if self.level() == Level::PMD {
             let space = self.context().id();
-            (0..entries).for_each(|_| self.take_deposit(reserve.take_table(Level::PTE, space)));
+            (0..entries).for_each(|_| self.take_deposit(reserve.take_deposit(space)));
             self.tables.tree.adjust_tables(self.tables.tlb, entries as i64);
         }
     }

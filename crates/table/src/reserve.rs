@@ -5,20 +5,22 @@ use pagewright_tlb::Tlb;
 use pagewright_tlb::frames::{Block, BlockList, ClearExtent, NoFrames};
 use pagewright_types::{Level, Order, Pfn, SpaceId};
 
-/// Cleared frames for tables, allocated before an edit so that the edit cannot fail.
+/// Frames for tables, allocated before an edit so that the edit cannot fail.
 ///
-/// Frames that are left when it is dropped go back to the allocator.
+/// Those of tables are cleared. Those of deposits are not, because a split stores every entry
+/// before it hooks a deposit. Frames that are left when it is dropped go back to the allocator.
 pub struct TableReserve<'t, P: Platform> {
     tlb: &'t Tlb<P>,
     list: BlockList,
     count: usize,
+    deposits: BlockList,
 }
 
 impl<'t, P: Platform> TableReserve<'t, P> {
     /// Creates an empty reserve.
     #[inline]
     pub fn new(tlb: &'t Tlb<P>) -> Self {
-        Self { tlb, list: BlockList::new(), count: 0 }
+        Self { tlb, list: BlockList::new(), count: 0, deposits: BlockList::new() }
     }
 
     /// Allocates until the reserve holds `count` tables.
@@ -34,12 +36,24 @@ impl<'t, P: Platform> TableReserve<'t, P> {
         Ok(())
     }
 
-    /// The number of tables that it holds.
+    /// Allocates until the reserve holds the deposits of `count` huge leaves.
+    ///
+    /// # Errors
+    /// [`NoFrames`]; the reserve keeps what it holds.
+    pub fn fill_deposits(&mut self, count: usize) -> Result<(), NoFrames> {
+        while self.deposits.len() < count {
+            let block = self.tlb.alloc(self.tlb.request(Order::ZERO))?;
+            self.deposits.push(self.tlb.frames(), block);
+        }
+        Ok(())
+    }
+
+    /// The number of tables that it holds, without deposits.
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// Whether it holds none.
+    /// Whether it holds no table.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
@@ -57,6 +71,12 @@ impl<'t, P: Platform> TableReserve<'t, P> {
         self.tlb.frames().new_table(block, level, space)
     }
 
+    /// Makes a frame the deposit of a huge leaf.
+    pub(crate) fn take_deposit(&mut self, space: SpaceId) -> Pfn {
+        let block = self.deposits.pop(self.tlb.frames()).expect("INV-TABLE-RESERVE: filled before use");
+        self.tlb.frames().new_table(block, Level::PTE, space)
+    }
+
     /// Undoes [`TableReserve::take_frame`].
     pub(crate) fn put_back(&mut self, block: Block) {
         self.list.push(self.tlb.frames(), block);
@@ -67,8 +87,10 @@ impl<'t, P: Platform> TableReserve<'t, P> {
 impl<P: Platform> Drop for TableReserve<'_, P> {
     #[inline]
     fn drop(&mut self) {
-        while let Some(block) = self.list.pop(self.tlb.frames()) {
-            self.tlb.free(block);
+        for list in [&mut self.list, &mut self.deposits] {
+            while let Some(block) = list.pop(self.tlb.frames()) {
+                self.tlb.free(block);
+            }
         }
     }
 }

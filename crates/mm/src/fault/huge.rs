@@ -43,7 +43,7 @@ impl<'a, P: Platform> Fault<'a, P> {
         let mut reserve = TableReserve::new(&self.mm.tlb);
         for order in orders.largest_first() {
             let Some(block) = self.free_block(order) else { continue };
-            self.mm.fill(&mut reserve, self.tables_for(order))?;
+            self.reserve_for(order, &mut reserve)?;
             let Ok(cleared) = self.cleared_large(order) else {
                 if order == Order::PMD {
                     self.mm.tlb.count(Counter::ThpFaultFallback, 1);
@@ -78,7 +78,7 @@ impl<'a, P: Platform> Fault<'a, P> {
         // As `do_huge_pmd_anonymous_page`, which does so before it looks at the kind of fault.
         self.vma.note_anon();
         let mut reserve = TableReserve::new(&self.mm.tlb);
-        self.mm.fill(&mut reserve, self.tables_for(Order::PMD))?;
+        self.reserve_for(Order::PMD, &mut reserve)?;
         let Some(pfn) = self.mm.huge_zero_page() else {
             self.mm.tlb.count(Counter::ThpFaultFallback, 1);
             return Ok(None);
@@ -101,7 +101,7 @@ impl<'a, P: Platform> Fault<'a, P> {
     #[cold]
     pub(super) fn replace_huge_zero_page(&self) -> Result<FaultProgress, FaultError> {
         let mut reserve = TableReserve::new(&self.mm.tlb);
-        self.mm.fill(&mut reserve, 1)?;
+        self.mm.fill_deposits(&mut reserve, 1)?;
         let Ok(cleared) = self.cleared_large(Order::PMD) else {
             self.mm.tlb.count(Counter::ThpFaultFallback, 1);
             return Ok(self.split_huge());
@@ -126,14 +126,14 @@ impl<'a, P: Platform> Fault<'a, P> {
         Ok(FaultProgress::Done(FaultKind::Minor))
     }
 
-    /// The tables that a folio of `order` takes: those that are missing, and a deposit.
-    fn tables_for(&self, order: Order) -> usize {
-        let is_huge = order == Order::PMD;
+    /// Allocates the tables that a folio of `order` takes: those that are missing, and a deposit.
+    fn reserve_for(&self, order: Order, reserve: &mut TableReserve<'a, P>) -> Result<(), NoFrames> {
         let missing = match self.found.holder {
             EntryHolder::Absent => self.found.level.raw() - lowest_level(order).raw(),
             EntryHolder::Own(_) | EntryHolder::Shared => 0,
         };
-        usize::from(missing) + usize::from(is_huge)
+        self.mm.fill(reserve, usize::from(missing))?;
+        self.mm.fill_deposits(reserve, usize::from(order == Order::PMD))
     }
 
     /// The block of `order` around the fault, if a folio may be mapped there.

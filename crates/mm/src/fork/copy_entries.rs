@@ -111,7 +111,7 @@ impl<P: Platform> EntryCopy<'_, '_, P> {
         drop(table);
         let Some(to) = self.to.try_own(part) else { return Ok(part.end()) };
         self.mm.make_table(to, start, level)?;
-        self.mm.fill(&mut reserve, huge)?;
+        self.mm.fill_deposits(&mut reserve, huge)?;
         let Some(table) = from.lock_level(start, level) else { return Ok(part.end()) };
         let Some(child) = to.lock_level(start, level) else { return Ok(part.end()) };
         let (copied, stop) = table.copy_huge_run(&child, part, &mut self.hooks, &mut reserve, gather);

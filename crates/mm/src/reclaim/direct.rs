@@ -56,6 +56,14 @@ impl<P: Platform> Mm<P> {
         self.with_reclaim(|| reserve.fill(count))
     }
 
+    /// Fills a reserve with the deposits of `count` huge leaves.
+    ///
+    /// # Errors
+    /// As [`Self::alloc`].
+    pub(crate) fn fill_deposits(&self, reserve: &mut TableReserve<'_, P>, count: usize) -> Result<(), NoFrames> {
+        self.with_reclaim(|| reserve.fill_deposits(count))
+    }
+
     /// Calls `attempt`, and reclaims and retries while it finds no free frames.
     ///
     /// # Errors

@@ -32,7 +32,8 @@ fn a_pool_folio_is_mapped_by_one_leaf_and_outlives_its_slot<I: Isa>() {
             let held = guest.read();
             let tables = held.tables(tlb).owned(PageRange::page(VA));
             let mut reserve = TableReserve::new(tlb);
-            reserve.fill(tables.missing(VA, Level::PMD) + 1).expect("memory");
+            reserve.fill(tables.missing(VA, Level::PMD)).expect("memory");
+            reserve.fill_deposits(1).expect("memory");
             tables.ensure(VA, Level::PMD, &mut reserve);
             let leaf = Leaf { pfn: folio.pfn(), rights: Rights::RW, flags: LeafFlags::USER };
             let table = tables.lock_level(VA, Level::PMD).expect("just made");

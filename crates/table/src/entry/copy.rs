@@ -162,14 +162,14 @@ impl<'h, P: Platform> LockedTable<'h, P> {
 
     /// As [`copy_run`](Self::copy_run), for entries above the last level.
     ///
-    /// Huge leaves take their deposits from `reserve`, which has as many tables as
+    /// Huge leaves take their deposits from `reserve`, which has as many as
     /// [`huge_leaves`](Self::huge_leaves) said.
     ///
     /// # Errors
     /// As `copy_run`.
     ///
     /// # Panics
-    /// As `copy_run`; when the reserve has fewer tables.
+    /// As `copy_run`; when the reserve has fewer.
     pub fn copy_huge_run<H: ForkHooks>(
         &self,
         to: &LockedTable<'_, P>,

@@ -41,7 +41,7 @@ fn map_new<I: Isa>(space: &Space<I>, level: Level, kind: RssKind, (mlocked, dirt
     entry.set(LeafFlags::EXCLUSIVE, kind == RssKind::Anon);
     let new = NewFolio { block, owner, index: 0, flags };
     let mut reserve = TableReserve::new(&space.tlb);
-    reserve.fill(usize::from(level == Level::PMD)).expect("memory is left");
+    reserve.fill_deposits(usize::from(level == Level::PMD)).expect("memory is left");
     let run = |table: &LockedTable<'_, Host<I>>| {
         let mut run = table.run(Mlocked(mlocked));
         match level {

@@ -171,7 +171,8 @@ fn a_copy_of_huge_leaves_that_stops_keeps_no_deposit_too_many<I: Isa>() {
     space.map_owned(at(2), Level::PMD, special(Pfn::new(2048)));
     let child = MmapLock::try_new(tlb, |_| ()).expect("memory is left");
     let mut reserve = TableReserve::new(tlb);
-    reserve.fill(2 + 3).expect("memory is left");
+    reserve.fill(2).expect("memory is left");
+    reserve.fill_deposits(3).expect("memory is left");
     let (from, to) = (space.mmap.write(), child.write());
     let all = blocks(0, 3);
     to.tables(tlb).owned(all).ensure(BASE, Level::PMD, &mut reserve);

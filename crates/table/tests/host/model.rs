@@ -175,7 +175,7 @@ impl<I: Isa> Run<I> {
         };
         let pfn = owned.leaf().pfn;
         let mut reserve = TableReserve::new(tlb);
-        reserve.fill(usize::from(level == Level::PMD)).expect("memory is left");
+        reserve.fill_deposits(usize::from(level == Level::PMD)).expect("memory is left");
         let edited = self.space.edit(va, level, |run| {
             assert_eq!((run.table().level(), run.table().entry(va)), (level, EntryView::Empty));
             map_at(run, va, owned, &mut reserve);

@@ -158,7 +158,7 @@ impl<I: Isa> World<I> {
     fn map_new(&self, va: VirtAddr, level: Level, kind: RssKind) -> Option<Pfn> {
         let order = level.order().expect("a level with leaves");
         let mut reserve = TableReserve::new(self.tlb());
-        reserve.fill(usize::from(level == Level::PMD)).ok()?;
+        reserve.fill_deposits(usize::from(level == Level::PMD)).ok()?;
         let mut new = Some(self.new_folio(order, kind)?);
         let mapped = self.parent.locked(va, level, |table| {
             let new = new.take_if(|_| table.is_empty(va))?;
@@ -279,7 +279,8 @@ impl<I: Isa> World<I> {
             drop(source);
             let mut reserve = TableReserve::new(self.tlb());
             let huge = usize::from(level == Level::PMD);
-            if reserve.fill(to.missing(span.start(), level) + huge).is_err() {
+            let had = reserve.fill(to.missing(span.start(), level)).and_then(|()| reserve.fill_deposits(huge));
+            if had.is_err() {
                 continue;
             }
             to.ensure(span.start(), level, &mut reserve);

@@ -77,7 +77,7 @@ impl<I: Isa> Space<I> {
     /// Maps a leaf of any level in a table that exists.
     pub(crate) fn map_owned(&self, va: VirtAddr, level: Level, leaf: OwnedLeaf) {
         let mut reserve = TableReserve::new(&self.tlb);
-        reserve.fill(usize::from(level == Level::PMD)).expect("memory is left");
+        reserve.fill_deposits(usize::from(level == Level::PMD)).expect("memory is left");
         self.edit(va, level, |run| map_at(run, va, leaf, &mut reserve)).expect("a table");
     }
 
