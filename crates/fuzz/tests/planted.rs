@@ -154,6 +154,7 @@ fn expected(plant: PlantedBug) -> (Vec<Search>, &'static [Rule]) {
         | Bug::HugeShared
         | Bug::HugeOverTable
         | Bug::SplitUndoneToFirst
+        | Bug::FolioSplitNotFlushed
         | Bug::SplitNotFlushed
         | Bug::SplitFlushesPage
         | Bug::SplitLosesExclusive

@@ -51,6 +51,7 @@ pagewright_types::named_table! {
         SplitIgnoresRef = "split-ignores-ref", "A folio is split although it has a reference that is no entry's.";
         SplitLosesWhole = "split-loses-whole", "The pages of a folio that is split lose the entries that map it whole.";
         SplitUndoneToFirst = "split-undone-to-first", "A split that fails puts leaves back that all map the first page of the folio.";
+        FolioSplitNotFlushed = "folio-split-not-flushed", "A folio is split that TLBs have as a huge leaf still.";
         SplitNotFlushed = "split-not-flushed", "A table takes the place of a huge leaf that TLBs have still.";
         SplitFlushesPage = "split-flushes-page", "The split of a huge leaf flushes one page of those that it maps.";
         SplitLosesExclusive = "split-loses-exclusive", "The pages of a huge leaf that is split are no longer exclusive, and a pinned one is copied.";

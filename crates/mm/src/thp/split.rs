@@ -155,7 +155,7 @@ impl<P: Platform> Mm<P> {
             let goes_on = cleared.is_ok() && found < folio.mapcount();
             if goes_on { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         });
-        batch.settle();
+        plant!(FolioSplitNotFlushed; core::mem::forget(batch), batch.settle());
         stop
     }
 

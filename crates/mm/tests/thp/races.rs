@@ -7,7 +7,7 @@ use pagewright_lab::harness::{ANON, CPU, OTHER, THIRD, TestProcess, TestWorld, a
 use pagewright_lab::planted_bugs_are_found;
 use pagewright_mm::{Advice, MapFlags, MmSetting};
 use pagewright_sim::explore::CoroutineBody;
-use pagewright_types::{Access, PAGE_SIZE, Rights};
+use pagewright_types::{Access, PAGE_SIZE, PageRange, Rights};
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
@@ -22,6 +22,9 @@ on_both! {
     /// INV-SPLIT-HIDDEN.
     no_store_is_lost_beside_the_split_of_a_leaf:
         assert_holds(SCHEDULES, stores_beside_a_split::<I>, "a store was lost"),
+    /// INV-SPLIT-ALL.
+    no_store_is_lost_beside_the_split_of_a_folio:
+        assert_holds(SCHEDULES, stores_beside_a_split_of_a_folio::<I>, "a store was lost"),
     /// INV-COW-ORDER.
     a_page_of_zeroes_is_gone_when_another_cpu_stores:
         assert_holds(SCHEDULES, store_to_zeroes::<I>, "a load returned what was there before"),
@@ -65,6 +68,15 @@ fn splitter<I: Isa>(process: &TestProcess<I>) -> CoroutineBody {
     Box::new(move || world.on(CPU, |mm| mm.mprotect(&space, at(BASE, 4), PAGE_SIZE, Rights::READ)).expect("mapped"))
 }
 
+/// A split of the folio, as by a write to `split_huge_pages`.
+fn folio_splitter<I: Isa>(process: &TestProcess<I>) -> CoroutineBody {
+    let (world, space) = (Rc::clone(&process.world), process.space.clone());
+    let block = PageRange::new(BASE, at(BASE, PAGES));
+    Box::new(move || {
+        world.on(CPU, |mm| mm.split_huge_pages(&space, block));
+    })
+}
+
 fn count_beside_a_split<I: Isa>(seed: u64) -> bool {
     let (world, process) = empty::<I>(2);
     process.write(CPU, at(BASE, 7), 7);
@@ -82,8 +94,16 @@ fn count_beside_a_split<I: Isa>(seed: u64) -> bool {
     least.get() == 1
 }
 
-/// CPU 1 has the leaf in its TLB, stores by it, and must not do so after the pages were discarded.
 fn stores_beside_a_split<I: Isa>(seed: u64) -> bool {
+    stores_beside(seed, splitter::<I>)
+}
+
+fn stores_beside_a_split_of_a_folio<I: Isa>(seed: u64) -> bool {
+    stores_beside(seed, folio_splitter::<I>)
+}
+
+/// CPU 1 has the leaf in its TLB, stores by it, and must not do so after the pages were discarded.
+fn stores_beside<I: Isa>(seed: u64, splitter: fn(&TestProcess<I>) -> CoroutineBody) -> bool {
     let (world, process) = empty::<I>(2);
     process.write(CPU, at(BASE, 3), 3);
     process.write(OTHER, at(BASE, 3), 3);
@@ -152,7 +172,11 @@ fn splits_without_a_flush_are_found_on_arm64() {
     use pagewright_arch::Aarch64;
     use pagewright_lab::harness::race::{PlantedRace, assert_planted_bugs_are_found};
     use pagewright_plant::PlantedBug;
-    let bugs = [PlantedBug::SplitNotFlushed, PlantedBug::SplitFlushesPage];
-    let races: [PlantedRace; 2] = bugs.map(|bug| (bug, stores_beside_a_split::<Aarch64> as fn(u64) -> bool));
+    let of_leaf = stores_beside_a_split::<Aarch64> as fn(u64) -> bool;
+    let races: [PlantedRace; 3] = [
+        (PlantedBug::SplitNotFlushed, of_leaf),
+        (PlantedBug::SplitFlushesPage, of_leaf),
+        (PlantedBug::FolioSplitNotFlushed, stores_beside_a_split_of_a_folio::<Aarch64>),
+    ];
     assert_planted_bugs_are_found(20 * SCHEDULES, &races);
 }
