@@ -1,9 +1,9 @@
 //! A published or promised figure beside ours, and the verdict on it.
 //!
-//! Key types: [`Claim`], a row; [`Verdict`], with the functions that every row's verdict comes
-//! from. A figure with a band is judged by its whole band: if only a part of it agrees, the verdict
-//! is [`Verdict::Undecided`]. A row names the cells that it leaves out and the assumption that it
-//! rests on.
+//! Key types: [`Claim`], a row; [`Comparison`] and [`Promise`], with the functions that every
+//! row's verdict comes from ([`RULE`]). A figure with a band is judged by its whole band: if only a
+//! part of it agrees, the verdict is *undecided*. A row names the cells that it leaves out and the
+//! assumption that it rests on. A figure that this run did not obtain is no row.
 //!
 //! Not guaranteed: that a verdict on a measured figure is the same twice, if the figure is near its
 //! limit or the computer is busy.
@@ -34,33 +34,70 @@ impl FigureKind {
     }
 }
 
-/// How a figure compares with the published or promised one.
+/// How a figure compares with a published one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Verdict {
-    /// The published figure is reproduced, or the promise kept.
+pub(crate) enum Comparison {
+    /// Within a tenth of the published figure.
     Reproduced,
-    /// Our figure is better than the published one.
+    /// Better by more than a tenth.
     Better,
-    /// A part of our band agrees: the spread of the measurements, or of the assumed costs.
+    /// One end of our band differs: the spread of the measurements, or of the assumed costs.
     Undecided,
     Differs,
+}
+
+/// Whether a promise of ours is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Promise {
+    Kept,
+    /// One end of our band misses it.
+    Undecided,
+    Missed,
+}
+
+/// The verdict on a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+pub(crate) enum Verdict {
+    Published(Comparison),
+    Promised(Promise),
 }
 
 /// The deviation from a published figure that still reproduces it: a tenth.
 const TOLERANCE: f64 = 0.1;
 
+/// How the verdicts come about, for readers.
+pub(crate) const RULE: &str = "reproduced: our median is within 10 % of the published figure; better: it is better by more; differs: it is worse \
+     by more. kept, missed: a promise of ours. undecided: the median agrees, and one end of our band does not.";
+
 impl Verdict {
+    /// Every verdict, the good ones first.
+    pub(super) const ALL: [Self; 7] = [
+        Self::Published(Comparison::Better),
+        Self::Published(Comparison::Reproduced),
+        Self::Promised(Promise::Kept),
+        Self::Published(Comparison::Undecided),
+        Self::Promised(Promise::Undecided),
+        Self::Published(Comparison::Differs),
+        Self::Promised(Promise::Missed),
+    ];
+
     /// The text in tables.
     pub(super) const fn name(self) -> &'static str {
         match self {
-            Self::Reproduced => "reproduced",
-            Self::Better => "better",
-            Self::Undecided => "undecided",
-            Self::Differs => "differs",
+            Self::Published(Comparison::Reproduced) => "reproduced",
+            Self::Published(Comparison::Better) => "better",
+            Self::Published(Comparison::Undecided) | Self::Promised(Promise::Undecided) => "undecided",
+            Self::Published(Comparison::Differs) => "differs",
+            Self::Promised(Promise::Kept) => "kept",
+            Self::Promised(Promise::Missed) => "missed",
         }
     }
+}
 
+impl Comparison {
     /// The verdict on a figure that agrees or not, and the same at each end of its band.
     pub(crate) fn over_band(given: bool, ends: impl IntoIterator<Item = bool>) -> Self {
         match (given, ends.into_iter().all(|agrees| agrees)) {
@@ -70,40 +107,59 @@ impl Verdict {
         }
     }
 
-    /// A published figure against a modelled one, whose spread is the band of the assumed costs.
-    pub(crate) fn reproduces(ours: &Stats, published: f64) -> Self {
+    /// A published figure of which a deviation in both directions differs.
+    pub(crate) fn near(ours: &Stats, published: f64) -> Self {
         let agrees = |ours: f64| (ours - published).abs() <= published * TOLERANCE;
         Self::over_band(agrees(ours.median), [ours.p10, ours.p90].map(agrees))
     }
 
-    /// A measured ratio against a published one; a larger ratio is better.
-    pub(crate) fn ratio(ours: &Stats, published: f64) -> Self {
+    /// A published figure of which more is better.
+    pub(crate) fn more(ours: &Stats, published: f64) -> Self {
         let agrees = |ours: f64| ours >= published * (1.0 - TOLERANCE);
-        if ours.p10 > published * (1.0 + TOLERANCE) {
-            Self::Better
-        } else {
-            Self::over_band(agrees(ours.median), [agrees(ours.p10)])
+        let is_better = ours.median > published * (1.0 + TOLERANCE);
+        Self::over_band(agrees(ours.median), [agrees(ours.p10)]).better_if(is_better)
+    }
+
+    /// A published figure of which less is better.
+    pub(crate) fn less(ours: &Stats, published: f64) -> Self {
+        let agrees = |ours: f64| ours <= published * (1.0 + TOLERANCE);
+        let is_better = ours.median < published * (1.0 - TOLERANCE);
+        Self::over_band(agrees(ours.median), [agrees(ours.p90)]).better_if(is_better)
+    }
+
+    fn better_if(self, is_better: bool) -> Self {
+        if self == Self::Reproduced && is_better { Self::Better } else { self }
+    }
+}
+
+impl Promise {
+    /// The verdict on a figure that keeps a promise or not, and the same at the end of its band.
+    fn over_band(given: bool, end: bool) -> Self {
+        match (given, end) {
+            (true, true) => Self::Kept,
+            (true, false) => Self::Undecided,
+            (false, _) => Self::Missed,
         }
     }
 
     /// A promise that a figure is at least `limit`.
     pub(crate) fn at_least(ours: &Stats, limit: f64) -> Self {
-        Self::over_band(ours.median >= limit, [ours.p10 >= limit])
+        Self::over_band(ours.median >= limit, ours.p10 >= limit)
     }
 
     /// A promise that a figure is at most `limit`.
     pub(crate) fn at_most(ours: &Stats, limit: f64) -> Self {
-        Self::over_band(ours.median <= limit, [ours.p90 <= limit])
+        Self::over_band(ours.median <= limit, ours.p90 <= limit)
     }
 
     /// A promise about an exact figure.
     pub(crate) fn kept(kept: bool) -> Self {
-        Self::over_band(kept, [])
+        Self::over_band(kept, kept)
     }
 }
 
-/// The source of a figure that this project promises.
-pub(crate) const OWN_PROMISE: &str = "our own promise";
+/// The source of a figure that this project promises, in JSON.
+const OWN_PROMISE: &str = "our own promise";
 
 /// A published or promised figure, and ours.
 #[derive(Serialize)]
@@ -131,12 +187,9 @@ impl Claim {
         source: &str,
         ours: impl Into<String>,
         kind: FigureKind,
-        verdict: Verdict,
+        verdict: Comparison,
     ) -> Self {
-        let (published, source) = (published.to_owned(), source.to_owned());
-        let (what, ours) = (what.into(), ours.into());
-        let [reason, leaves_out, rests_on] = [const { String::new() }; 3];
-        Self { what, published, source, ours, kind, verdict, reason, leaves_out, rests_on }
+        Self::of(what.into(), [published, source], ours.into(), kind, Verdict::Published(verdict))
     }
 
     /// A row with a promise of our own.
@@ -145,9 +198,20 @@ impl Claim {
         limit: &str,
         ours: impl Into<String>,
         kind: FigureKind,
-        verdict: Verdict,
+        verdict: Promise,
     ) -> Self {
-        Self::published(what, limit, OWN_PROMISE, ours, kind, verdict)
+        Self::of(what.into(), [limit, OWN_PROMISE], ours.into(), kind, Verdict::Promised(verdict))
+    }
+
+    fn of(what: String, [published, source]: [&str; 2], ours: String, kind: FigureKind, verdict: Verdict) -> Self {
+        let (published, source) = (published.to_owned(), source.to_owned());
+        let [reason, leaves_out, rests_on] = [const { String::new() }; 3];
+        Self { what, published, source, ours, kind, verdict, reason, leaves_out, rests_on }
+    }
+
+    /// Whether the row is about a promise of our own.
+    pub(crate) const fn is_promise(&self) -> bool {
+        matches!(self.verdict, Verdict::Promised(_))
     }
 
     /// Says why the figures differ.
@@ -184,47 +248,59 @@ mod tests {
     }
 
     #[test]
-    fn a_verdict_needs_the_whole_band() {
-        use Verdict::{Better, Differs, Reproduced, Undecided};
-        let at_least: fn(&Stats, f64) -> Verdict = Verdict::at_least;
-        for (name, verdict, (p10, median, p90), figure, expected) in [
-            ("a promise of at least", at_least, (0.95, 0.97, 0.99), 0.95, Reproduced),
-            ("a promise of at least", at_least, (0.94, 0.97, 0.99), 0.95, Undecided),
-            ("a promise of at least", at_least, (0.90, 0.94, 2.0), 0.95, Differs),
-            ("a promise of at most", Verdict::at_most, (0.1, 1.1, 1.1), 1.1, Reproduced),
-            ("a promise of at most", Verdict::at_most, (0.1, 1.1, 1.2), 1.1, Undecided),
-            ("a promise of at most", Verdict::at_most, (0.1, 1.2, 1.2), 1.1, Differs),
-            ("a ratio", Verdict::ratio, (2.3, 2.4, 2.5), 2.0, Better),
-            ("a ratio", Verdict::ratio, (2.1, 2.4, 2.5), 2.0, Reproduced),
-            ("a ratio", Verdict::ratio, (1.7, 2.4, 2.5), 2.0, Undecided),
-            ("a ratio", Verdict::ratio, (1.0, 1.7, 3.0), 2.0, Differs),
+    fn a_published_figure_is_judged_by_the_median_and_the_band() {
+        use Comparison::{Better, Differs, Reproduced, Undecided};
+        type Compare = fn(&Stats, f64) -> Comparison;
+        let (more, less): (Compare, Compare) = (Comparison::more, Comparison::less);
+        for (name, compare, (p10, median, p90), figure, expected) in [
+            ("a ratio", more, (2.3, 2.4, 2.5), 2.0, Better),
+            ("a ratio", more, (1.9, 2.35, 2.5), 1.98, Better),
+            ("a ratio", more, (1.7, 2.35, 2.5), 1.98, Undecided),
+            ("a ratio", more, (1.9, 2.1, 2.9), 2.0, Reproduced),
+            ("a ratio", more, (1.7, 2.1, 2.9), 2.0, Undecided),
+            ("a ratio", more, (1.0, 1.7, 3.0), 2.0, Differs),
+            ("a cost", less, (30.0, 32.0, 40.0), 44.0, Better),
+            ("a cost", less, (30.0, 32.0, 50.0), 44.0, Undecided),
+            ("a cost", less, (40.0, 45.0, 48.0), 44.0, Reproduced),
+            ("a cost", less, (30.0, 49.0, 50.0), 44.0, Differs),
             // The published figure lies in the band, which says only that the band is wide.
-            ("a modelled figure", Verdict::reproduces, (0.01, 0.10, 0.30), 0.05, Differs),
-            ("a modelled figure", Verdict::reproduces, (0.01, 0.05, 0.30), 0.05, Undecided),
-            ("a modelled figure", Verdict::reproduces, (0.046, 0.05, 0.054), 0.05, Reproduced),
-            ("a modelled figure", Verdict::reproduces, (0.046, 0.056, 0.056), 0.05, Differs),
+            ("a modelled figure", Comparison::near, (0.01, 0.10, 0.30), 0.05, Differs),
+            ("a modelled figure", Comparison::near, (0.01, 0.05, 0.30), 0.05, Undecided),
+            ("a modelled figure", Comparison::near, (0.046, 0.05, 0.054), 0.05, Reproduced),
+            ("a modelled figure", Comparison::near, (0.046, 0.056, 0.056), 0.05, Differs),
         ] {
-            let verdict = verdict(&stats(p10, median, p90), figure);
+            let verdict = compare(&stats(p10, median, p90), figure);
             assert_eq!(verdict, expected, "{name}: {p10} to {p90}, {median}, against {figure}");
         }
-        assert_eq!([true, false].map(Verdict::kept), [Reproduced, Differs]);
     }
 
     #[test]
-    fn a_figure_that_is_no_number_keeps_no_promise() {
-        for verdict in [
-            Verdict::at_least(&stats(f64::NAN, f64::NAN, f64::NAN), 0.9),
-            Verdict::at_most(&stats(f64::NAN, f64::NAN, f64::NAN), 0.9),
-            Verdict::ratio(&stats(f64::NAN, f64::NAN, f64::NAN), 0.9),
-            Verdict::reproduces(&stats(f64::NAN, f64::NAN, f64::NAN), 0.9),
-        ] {
-            assert_eq!(verdict, Verdict::Differs);
+    fn a_promise_is_kept_by_the_whole_band() {
+        use Promise::{Kept, Missed, Undecided};
+        for ((p10, median, p90), expected) in
+            [((0.95, 0.97, 0.99), Kept), ((0.94, 0.97, 0.99), Undecided), ((0.90, 0.94, 2.0), Missed)]
+        {
+            assert_eq!(Promise::at_least(&stats(p10, median, p90), 0.95), expected, "{p10} to {p90}, {median}");
         }
+        for ((p10, median, p90), expected) in
+            [((0.1, 1.1, 1.1), Kept), ((0.1, 1.1, 1.2), Undecided), ((0.1, 1.2, 1.2), Missed)]
+        {
+            assert_eq!(Promise::at_most(&stats(p10, median, p90), 1.1), expected, "{p10} to {p90}, {median}");
+        }
+        assert_eq!([true, false].map(Promise::kept), [Kept, Missed]);
+    }
+
+    #[test]
+    fn a_figure_that_is_no_number_agrees_with_nothing() {
+        let none = stats(f64::NAN, f64::NAN, f64::NAN);
+        let compared = [Comparison::more(&none, 0.9), Comparison::less(&none, 0.9), Comparison::near(&none, 0.9)];
+        assert_eq!(compared, [Comparison::Differs; 3]);
+        assert_eq!([Promise::at_least(&none, 0.9), Promise::at_most(&none, 0.9)], [Promise::Missed; 2]);
     }
 
     #[test]
     fn a_row_without_explanations_prints_none() {
-        let row = || Claim::promised("w", "l", "o", FigureKind::Counted, Verdict::Differs);
+        let row = || Claim::promised("w", "l", "o", FigureKind::Counted, Promise::Missed);
         assert_eq!(row().explanations().count(), 0);
         let explained = row().because("b").leaving_out("c").resting_on("d");
         let shown: Vec<_> = explained.explanations().collect();

@@ -109,14 +109,14 @@ pub(crate) struct Series {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{FigureKind, Verdict};
+    use super::super::{Comparison, FigureKind};
     use super::*;
     use serde_json::json;
 
     #[test]
     fn the_document_has_exactly_the_keys_of_its_schema() {
         let stats = Stats::of(vec![2.0]);
-        let claim = Claim::published("w", "p", "s", "o", FigureKind::Measured, Verdict::Undecided);
+        let claim = Claim::published("w", "p", "s", "o", FigureKind::Measured, Comparison::Undecided);
         let evaluation = Evaluation {
             name: "n",
             title: "",

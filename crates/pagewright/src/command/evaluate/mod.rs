@@ -24,7 +24,7 @@ mod thp;
 
 use super::{CommandError, OutFile};
 use crate::files::CommandFiles;
-pub(crate) use claim::{Claim, FigureKind, OWN_PROMISE, Verdict};
+pub(crate) use claim::{Claim, Comparison, FigureKind, Promise, RULE, Verdict};
 pub(crate) use document::{Evaluation, Plot, PlotAxis, PlotScale, Run, Series, Table};
 use indicatif::{ProgressBar, ProgressStyle};
 use pagewright_host::HostFacts;
@@ -183,7 +183,7 @@ pub(crate) fn tour_text(name: &str, shown: TourClaims, table: Option<&str>) -> R
         evaluation
             .claims
             .iter()
-            .filter(|claim| shown == TourClaims::All || claim.source != OWN_PROMISE)
+            .filter(|claim| shown == TourClaims::All || !claim.is_promise())
             .try_for_each(|claim| text::write_claim(&mut text, claim))?;
         let chosen = |found: &&Table| table.is_some_and(|title| found.title.starts_with(title));
         for table in evaluation.tables.iter().filter(chosen) {

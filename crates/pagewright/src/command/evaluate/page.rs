@@ -4,7 +4,7 @@
 //! scheme and never scrolls sideways: on a narrow screen each row of a table is a block of its own,
 //! and a narrow drawing of each plot is shown.
 
-use super::{Claim, EvaluateError, Evaluation, OWN_PROMISE, Table, Verdict, plot};
+use super::{Claim, EvaluateError, Evaluation, RULE, Table, Verdict, plot};
 use std::fmt::Write;
 
 const STYLE: &str = include_str!("page.css");
@@ -65,18 +65,19 @@ fn write_table(to: &mut String, table: &Table) {
 /// Writes the number of rows with each verdict, then the rows.
 fn write_claims(to: &mut String, claims: &[Claim]) {
     to.push_str("<h2>Published and promised figures, and ours</h2>\n<p class=\"verdicts\">");
-    for verdict in [Verdict::Reproduced, Verdict::Better, Verdict::Undecided, Verdict::Differs] {
+    for verdict in Verdict::ALL {
         let count = claims.iter().filter(|claim| claim.verdict == verdict).count();
         if count > 0 {
             let _ = write!(to, "<span class=\"verdict {0}\">{0} {count}</span> ", verdict.name());
         }
     }
-    to.push_str("</p>\n<div class=\"claims\">\n");
+    let _ = write!(to, "</p>\n<p class=\"note\">{}</p>\n<div class=\"claims\">\n", escaped(RULE));
     for claim in claims {
         let verdict = claim.verdict.name();
-        let (heading, from) = match claim.source.as_str() {
-            OWN_PROMISE => ("promised", String::new()),
-            from => ("published", format!("<br><cite>{}</cite>", source(from))),
+        let (heading, from) = if claim.is_promise() {
+            ("promised", String::new())
+        } else {
+            ("published", format!("<br><cite>{}</cite>", source(&claim.source)))
         };
         let _ = write!(
             to,
@@ -111,7 +112,7 @@ pub(super) fn escaped(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{FigureKind, Plot, PlotAxis, PlotScale, Series, Stats};
+    use super::super::{FigureKind, Plot, PlotAxis, PlotScale, Promise, Series, Stats};
     use super::*;
     use std::collections::BTreeMap;
 
@@ -134,7 +135,7 @@ mod tests {
     fn the_verdicts_come_before_the_plots_and_the_tables() {
         let points = vec![(1, Stats::of(vec![1.0]))];
         let series = vec![Series { name: "s".to_owned(), points }];
-        let claim = Claim::promised("w", "l", "o", FigureKind::Counted, Verdict::Differs).leaving_out("other cells");
+        let claim = Claim::promised("w", "l", "o", FigureKind::Counted, Promise::Missed).leaving_out("other cells");
         let evaluation = Evaluation {
             name: "n",
             title: "t",
@@ -155,7 +156,7 @@ mod tests {
         };
         let page = page(&[evaluation]).expect("a page");
         let at = |text: &str| page.find(text).unwrap_or_else(|| panic!("{text} in {page}"));
-        assert!(at("differs 1") < at("<svg") && at("<svg") < at("<table"));
+        assert!(at("missed 1") < at("<svg") && at("<svg") < at("<table"));
         assert!(at("other cells") < at("<svg") && page.contains("prefers-color-scheme"));
     }
 }

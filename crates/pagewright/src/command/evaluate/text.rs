@@ -1,6 +1,6 @@
 //! Prints an evaluation as text.
 
-use super::{Claim, Evaluation, OWN_PROMISE, Table};
+use super::{Claim, Evaluation, RULE, Table};
 use std::io::{self, Write};
 
 /// Writes tables, claims and notes.
@@ -14,6 +14,7 @@ pub(super) fn evaluation(out: &mut impl Write, evaluation: &Evaluation) -> io::R
         write_table(out, table)?;
     }
     writeln!(out, "\nPublished and promised figures, and ours:\n")?;
+    writeln!(out, "  {RULE}\n")?;
     for claim in &evaluation.claims {
         write_claim(out, claim)?;
     }
@@ -47,7 +48,7 @@ pub(super) fn write_table(out: &mut impl Write, table: &Table) -> io::Result<()>
 /// Writes a claim: the published figure, ours, the verdict and its reason.
 pub(super) fn write_claim(out: &mut impl Write, claim: &Claim) -> io::Result<()> {
     writeln!(out, "  {} – {}", claim.what, claim.verdict.name())?;
-    if claim.source == OWN_PROMISE {
+    if claim.is_promise() {
         writeln!(out, "      promised   {}", claim.published)?;
     } else {
         writeln!(out, "      published  {} ({})", claim.published, claim.source)?;

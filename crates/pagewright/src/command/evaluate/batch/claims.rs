@@ -1,9 +1,9 @@
 //! Compares the results with the figures of the series and with our own promises.
 //!
-//! A modelled figure is judged over the whole band of the assumed costs ([`Verdict`]): it
+//! A modelled figure is judged over the whole band of the assumed costs ([`Comparison`]): it
 //! reproduces a published one only if every cost in the band does.
 
-use super::super::{Claim, EvaluateError, FigureKind, LeastStats, Stats, Verdict};
+use super::super::{Claim, Comparison, EvaluateError, FigureKind, LeastStats, Promise, Stats};
 use super::BatchResults;
 use super::grid::{BATCH, Cell, FEW, ModeCost, PHONE, PROMISED_PART, X86, percent};
 use super::half_memory::{AFTER, BEFORE, CapturePair};
@@ -40,7 +40,7 @@ fn published(results: &BatchResults, machine: &PublishedMachine) -> Result<Vec<C
     let row = |what: &str, published: String, figure: Stats, at_fewer: Option<Stats>, of: f64| {
         let at_fewer = at_fewer.map_or_else(String::new, |figure| format!("; {} at 32", percent(&figure)));
         let ours = format!("{} at {cpus} CPUs{at_fewer}", percent(&figure));
-        let verdict = Verdict::reproduces(&figure, of);
+        let verdict = Comparison::near(&figure, of);
         let what = format!("{what}, {profile}");
         let row = Claim::published(what, &published, SERIES, ours, FigureKind::Modelled, verdict);
         let cpus = if is_phone { "" } else { "; the number of CPUs is assumed" };
@@ -92,7 +92,7 @@ fn few_cpus(results: &BatchResults) -> Option<Claim> {
         percent(&eight.saving(&eight.after))
     );
     let published = "less than 1 % for flushes even with four cores (Cortex-A55), an obvious cost with eight";
-    let verdict = Verdict::over_band(few.median < 0.01, [few.p90 < 0.01]);
+    let verdict = Comparison::over_band(few.median < 0.01, [few.p90 < 0.01]);
     let what = "Deferring flushes with few CPUs, snapdragon888";
     let row = Claim::published(what, published, REVIEW, ours, FigureKind::Modelled, verdict);
     let reason = "the profile is a Cortex-X1 with the cost of a barrier of a large machine";
@@ -140,7 +140,7 @@ fn waits(results: &BatchResults) -> Vec<Claim> {
         let (after, at) = worst(cells(true), |cell| cell.after.waits())?;
         let before = worst(cells(true), |cell| cell.before.waits()).map_or(0.0, |(before, _)| before);
         let ours = format!("{before:.3} → {after:.4} at worst ({})", at.setup.text());
-        let verdict = Verdict::kept(waits_once_a_batch(after));
+        let verdict = Promise::kept(waits_once_a_batch(after));
         let row = Claim::promised(what, "1.0 → at most 1/32 (0.0313)", ours, FigureKind::Counted, verdict);
         let row = row.because(waits_of_faults(&at.after).unwrap_or_default());
         Some(match worst(cells(false), |cell| cell.after.waits()) {
@@ -171,7 +171,7 @@ fn saved_part(results: &BatchResults) -> Result<Option<Claim>, EvaluateError> {
         "at least 90 %",
         ours,
         FigureKind::Modelled,
-        Verdict::at_least(&least.figure(), PROMISED_PART),
+        Promise::at_least(&least.figure(), PROMISED_PART),
     );
     let profile = given_at.setup.given_profile()?;
     let assumed = profile.cost(Cost::TlbiComplete).raw() as f64 / 1e3;
@@ -210,7 +210,7 @@ fn sharers(results: &BatchResults) -> Option<Claim> {
     let is_kept =
         |cell: &Cell| cell.after.entries() <= f64::from(cell.setup.sharers) && waits_once_a_batch(cell.after.waits());
     let limit = "N sharers cost N edits of entries, and one wait for 32 pages (0.0313)";
-    let verdict = Verdict::kept(is_kept(ten) && is_kept(hundred));
+    let verdict = Promise::kept(is_kept(ten) && is_kept(hundred));
     let row = Claim::promised("Sharers of a page", limit, ours, FigureKind::Counted, verdict);
     let reason = [hundred, ten].into_iter().find_map(|cell| waits_of_faults(&cell.after));
     Some(row.because(reason.unwrap_or_default()))
@@ -231,7 +231,7 @@ fn half_memory(results: &BatchResults) -> Option<Claim> {
     );
     let what =
         "Waits that reclaim and its deferred flushes cause, per page reclaimed, captures in half of their peak memory";
-    let verdict = Verdict::kept(waits_once_a_batch(waits(worst)));
+    let verdict = Promise::kept(waits_once_a_batch(waits(worst)));
     let row = Claim::promised(what, "1.0 → at most 1/32 (0.0313)", ours, FigureKind::Counted, verdict);
     let other = worst.other_waits(AFTER);
     Some(row.leaving_out(format!("{other} waits for copy-on-write faults, forks, munmap and mprotect")))

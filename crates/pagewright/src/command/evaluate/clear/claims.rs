@@ -1,13 +1,13 @@
 //! Compares the measurements with the figures of the series and with our own promises.
 //!
 //! The series measured other computers, so ratios are compared. A ratio is of samples of the same
-//! rounds where both sides took turns, and is judged by its spread ([`Verdict`]). Each row names
-//! the cells that it does not judge, with their figures.
+//! rounds where both sides took turns, and is judged by its spread ([`Comparison`], [`Promise`]).
+//! Each row names the cells that it does not judge, with their figures.
 //!
 //! Not guaranteed: the same verdict twice, if a figure is near its limit or the computer is busy.
 
 use super::super::plot::size;
-use super::super::{Claim, FigureKind, LeastStats, Stats, Verdict};
+use super::super::{Claim, Comparison, FigureKind, LeastStats, Promise, Stats};
 use super::ClearResults;
 use super::bulk_pin::BulkPins;
 use super::compile::CompileTimes;
@@ -28,11 +28,11 @@ pub(super) fn claims(results: &ClearResults) -> Vec<Claim> {
     claims
 }
 
-fn published_row(what: &str, published: &str, ours: String, verdict: Verdict) -> Claim {
+fn published_row(what: &str, published: &str, ours: String, verdict: Comparison) -> Claim {
     Claim::published(what, published, SERIES, ours, FigureKind::Measured, verdict)
 }
 
-fn promise(what: impl Into<String>, limit: &str, ours: String, verdict: Verdict) -> Claim {
+fn promise(what: impl Into<String>, limit: &str, ours: String, verdict: Promise) -> Claim {
     Claim::promised(what, limit, ours, FigureKind::Measured, verdict)
 }
 
@@ -61,7 +61,7 @@ fn uncached_stores(grid: &Grid) -> Vec<Claim> {
         let (bytes, ours) = sizes.into_iter().find_map(|bytes| Some((bytes, movnti(bytes)?)))?;
         let shown = format!("{} × at {}, cold", ours.text(), size(bytes));
         let what = format!("MOVNTI against rep stosb, {}", size(bytes));
-        Some(published_row(&what, text, shown, Verdict::ratio(&ours, of)))
+        Some(published_row(&what, text, shown, Comparison::more(&ours, of)))
     };
     table.into_iter().filter_map(row).collect()
 }
@@ -70,7 +70,7 @@ fn uncached_stores(grid: &Grid) -> Vec<Claim> {
 fn series_preallocation(gain: &Stats, has_clzero: bool) -> Vec<Claim> {
     let what = "A VM's memory preallocated in 2 MB folios, uncached against cached page by page";
     let shown = format!("{} ×, one CPU", gain.text());
-    let row = |text, of| published_row(what, text, shown.clone(), Verdict::ratio(gain, of));
+    let row = |text, of| published_row(what, text, shown.clone(), Comparison::more(gain, of));
     let mut claims = vec![row("8.25 → 21.55 GBps, +161 % (Icelake, 200 GB: 25.2 → 9.3 s)", 21.55 / 8.25)];
     // Without CLZERO there is nothing to set beside Milan's figure.
     if has_clzero {
@@ -88,7 +88,7 @@ fn same_buffer(grid: &Grid) -> Option<Claim> {
     let dirty = |cell: &&Cell| cell.state == TargetState::Dirty && cell.bytes == bytes;
     let cached = grid.cells.iter().find(dirty)?.of(CACHED_STORES)?;
     let ours = grid.cold(bytes)?.of(MOVNTI)?.over(cached);
-    let verdict = Verdict::ratio(&ours, 12.6 / 14.4);
+    let verdict = Comparison::more(&ours, 12.6 / 14.4);
     let shown = format!("{} ×, MOVNTI on cold and rep stosb on dirty lines", ours.text());
     let row = published_row(
         "MOVNTI against rep stosb, 2 MB cleared repeatedly",
@@ -115,7 +115,7 @@ fn compilation(times: &CompileTimes) -> Claim {
         gain.text(),
         slowdown.text()
     );
-    let verdict = Verdict::over_band(gain.median >= 0.975, [gain.p10 >= 0.975]);
+    let verdict = Comparison::over_band(gain.median >= 0.975, [gain.p10 >= 0.975]);
     let published = "~5 % faster (Milan); fewer misses and no overall improvement (Icelake)";
     let row = published_row("A compilation beside background clearing", published, ours, verdict);
     row.because(
@@ -137,7 +137,7 @@ fn fence(grid: &Grid) -> Option<Claim> {
         medium.text()
     );
     let given = small.median < 0.9 && medium.median > 0.8;
-    let verdict = Verdict::over_band(given, [small.p90 < 0.9, medium.p10 > 0.8]);
+    let verdict = Comparison::over_band(given, [small.p90 < 0.9, medium.p10 > 0.8]);
     let published = "noticeable up to one for every 32 KB (32–128 KB in version 3)";
     Some(Claim::published("The cost of a store fence", published, THIRD_VERSION, ours, FigureKind::Measured, verdict))
 }
@@ -196,7 +196,7 @@ fn large_extents(grid: &Grid) -> Option<Claim> {
     let found = worst(cold(true), Cell::auto_over_best)?;
     let what = "Cold memory of 2 MiB and more: auto against the fastest stores of this run";
     let left = excluded("cold memory below 2 MiB", cold(false), Cell::auto_over_best);
-    let row = promise(what, "at least 0.95", found.text, Verdict::at_least(&found.figure, 0.95));
+    let row = promise(what, "at least 0.95", found.text, Promise::at_least(&found.figure, 0.95));
     Some(row.leaving_out(left.unwrap_or_default()))
 }
 
@@ -232,7 +232,7 @@ fn known_targets(grid: &Grid) -> Vec<Claim> {
     let row = |(against, limit, ratio): (&str, &str, CellRatio<'_>)| {
         let found = worst(cells().filter(is_judged), ratio)?;
         let what = format!("Target known to be hot or cold: auto against {against}");
-        let row = promise(what, limit, found.text, Verdict::at_least(&found.figure, 0.95)).leaving_out(left_out(ratio));
+        let row = promise(what, limit, found.text, Promise::at_least(&found.figure, 0.95)).leaving_out(left_out(ratio));
         Some(row.because("2 MiB that are dirty in the cache are cleared past it, for what else is in the cache: the rows of the hot set have both costs"))
     };
     rows.into_iter().filter_map(row).collect()
@@ -244,7 +244,7 @@ fn preallocation(times: &Stats, permille: Option<u32>) -> Claim {
         "A VM's memory, auto against cached page by page",
         "at least 2 ×",
         format!("{} ×", times.text()),
-        Verdict::at_least(times, 2.0),
+        Promise::at_least(times, 2.0),
     );
     match permille {
         Some(2000..) => row,
@@ -256,7 +256,7 @@ fn preallocation(times: &Stats, permille: Option<u32>) -> Claim {
 fn demand_faults(row: &super::faults::Row) -> Claim {
     let gain = row.gain();
     let what = format!("Demand faults of 4 KiB on {} frames, each page read at once, auto against uncached", row.state);
-    promise(what, "never slower", format!("{} × as fast", gain.text()), Verdict::at_least(&gain, 0.98))
+    promise(what, "never slower", format!("{} × as fast", gain.text()), Promise::at_least(&gain, 0.98))
         .leaving_out("pages that the program does not read after the fault; the exception itself")
 }
 
@@ -264,7 +264,7 @@ fn demand_faults(row: &super::faults::Row) -> Claim {
 fn bulk_pins(pins: &BulkPins) -> Claim {
     let gain = pins.gain();
     let what = "Pinning untouched memory for a device, FOLL_HINT_BULK against no hint";
-    promise(what, "never slower", format!("{} × as fast", gain.text()), Verdict::at_least(&gain, 1.0))
+    promise(what, "never slower", format!("{} × as fast", gain.text()), Promise::at_least(&gain, 1.0))
         .leaving_out("the IOMMU's mappings, which take the same time either way")
 }
 
@@ -282,7 +282,7 @@ fn hot_set(pollution: &Pollution) -> Vec<Claim> {
             auto.cost_over(cached).text()
         );
         let what = format!("A hot set of 1 MiB read again after a clear of 2 MiB ({})", history.name());
-        Some(promise(what, "at most 1.1 ×", ours, Verdict::at_most(&slowdown, 1.1)))
+        Some(promise(what, "at most 1.1 ×", ours, Promise::at_most(&slowdown, 1.1)))
     };
     [BlockHistory::Written, BlockHistory::Untouched].into_iter().filter_map(row).collect()
 }
@@ -290,13 +290,13 @@ fn hot_set(pollution: &Pollution) -> Vec<Claim> {
 /// The time that the measurement of the cache may take.
 fn probe_budget(took: Duration) -> Claim {
     let took = took.as_secs_f64() * 1e3;
-    promise("Time to measure the cache", "at most 100 ms", format!("{took:.0} ms"), Verdict::kept(took <= 100.0))
+    promise("Time to measure the cache", "at most 100 ms", format!("{took:.0} ms"), Promise::kept(took <= 100.0))
 }
 
 /// The time that the calibration may take.
 fn calibration_budget(took: Duration) -> Claim {
     let took = took.as_secs_f64() * 1e3;
-    promise("Time to calibrate", "at most 2 ms", format!("{took:.2} ms"), Verdict::kept(took <= 2.0))
+    promise("Time to calibrate", "at most 2 ms", format!("{took:.2} ms"), Promise::kept(took <= 2.0))
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@
 //!
 //! Not guaranteed: that this tree has the same figures as the one that was counted last.
 
-use super::super::{Claim, FigureKind, Run, Stats, Table, Verdict};
+use super::super::{Run, Stats, Table};
 use super::cycles::{self, Cycle};
 use super::parent::ForkMode;
 use pagewright_types::IsaKind;
@@ -14,9 +14,6 @@ use pagewright_types::IsaKind;
 const BENCHMARKS: &str = include_str!("../../../../benchmarks.md");
 /// What the head of the table says.
 const HEAD: &str = "| kernel instructions in all, tables shared |";
-/// The row that the promise is about, and one that it leaves out.
-const LARGE: &str = "fork of 512 MB";
-const SMALL: &str = "fork and exit of a small process";
 
 /// The same of the table of cycles.
 const CYCLES_HEAD: &str = "| thousands of kernel instructions in a cycle |";
@@ -35,13 +32,6 @@ pub(super) struct BareMetalFork {
     pub(super) x86_64: [u64; 2],
     pub(super) arm64: [u64; 2],
 }
-
-/// What a claim about these figures rests on.
-pub(super) const RESTS_ON: &str =
-    "the count of docs/benchmarks.md (cargo xtask instructions), which was not made in this run";
-
-/// What a fork of 512 MB may take of Linux's instructions.
-const LIMIT: f64 = 0.02;
 
 impl BareMetalFork {
     /// The rows of forks that share page tables.
@@ -160,18 +150,4 @@ fn runs_of_forks() -> impl Iterator<Item = Run> {
                 .with_counters([("kernel_instructions", ours), ("linux_kernel_instructions", linux)])
         })
     })
-}
-
-/// The promise about a large fork, with the small one that it leaves out.
-pub(super) fn claim(forks: &[BareMetalFork]) -> Option<Claim> {
-    let find = |what| forks.iter().find(|fork| fork.what == what);
-    let (large, small) = (find(LARGE)?, find(SMALL)?);
-    let percent = |fork: &BareMetalFork| {
-        fork.isas().map(|(isa, figures)| format!("{:.1} % on {isa}", ratio(figures) * 100.0)).join(", ")
-    };
-    let kept = large.isas().into_iter().all(|(_, figures)| ratio(figures) <= LIMIT);
-    let what = "Kernel instructions of a fork of 512 MB on bare metal, of Linux 6.1's";
-    let row = Claim::promised(what, "at most 2 %", percent(large), FigureKind::Counted, Verdict::kept(kept));
-    let small = format!("later faults of parent and child; {}: {}", small.what, percent(small));
-    Some(row.leaving_out(small).resting_on(RESTS_ON))
 }

@@ -10,7 +10,7 @@
 //! Not guaranteed: anything about real time. Lines that no owner reports, memory bandwidth and the
 //! interconnect's own limits have no price (`docs/machine.md`).
 
-use super::{Claim, Context, EvaluateError, Evaluation, FigureKind, Run, Stats, Table, Verdict, run_parallel};
+use super::{Claim, Context, EvaluateError, Evaluation, FigureKind, Promise, Run, Stats, Table, run_parallel};
 use crate::command::CommandError;
 use pagewright_arch::{Aarch64, X86_64};
 use pagewright_lab::contention::{self, FaultContention, FaultWorkload};
@@ -225,7 +225,7 @@ fn claim(isa: IsaKind, cells: &[Cell]) -> Option<Claim> {
         nanos(&one.before),
         nanos(&one.after)
     );
-    let row = Claim::promised(what, &limit, ours, FigureKind::Modelled, Verdict::at_most(&times, LIMIT));
+    let row = Claim::promised(what, &limit, ours, FigureKind::Modelled, Promise::at_most(&times, LIMIT));
     let rests_on =
         "the transfer time of a line between cores (line_near, line_far), and every shared line being reported";
     Some(row.leaving_out(threads).resting_on(rests_on))

@@ -3,7 +3,7 @@
 //! The mail's before is Linux 6.7, which batches the flushes of migration. So ours is the column
 //! `batched`. Counts are compared per migrated page, because the series migrates 15 % more pages.
 
-use super::super::{Claim, FigureKind, Stats, Verdict};
+use super::super::{Claim, Comparison, FigureKind, Promise, Stats};
 use super::column::{ColumnRun, FlushColumn, InputRuns};
 use super::published::{COUNTS, ELAPSED, MIGRATED, PublishedCount, SERIES, remote_per_page};
 use super::rows::{FlushPart, RunPart, each, reclaimed};
@@ -48,7 +48,7 @@ fn remote_flushes(inputs: &InputRuns, column: FlushColumn) -> Option<Claim> {
     let causes = causes(run, RunPart::Later);
     let parts: Vec<String> = causes.iter().map(|(cause, of)| format!("{} {}", cause.name(), each(*of))).collect();
     let shown = format!("{} → {}: {}", each(before), each(ours), parts.join(", "));
-    let verdict = Verdict::at_most(&Stats::of(vec![ours]), limit);
+    let verdict = Comparison::less(&Stats::of(vec![ours]), limit);
     let row = Claim::published(what, &published, SERIES, shown, FigureKind::Counted, verdict);
     let reason = match causes.first() {
         _ if run.tiers.at_turnover.is_none() => "the fast node has not turned over".to_owned(),
@@ -88,7 +88,7 @@ fn fewer(inputs: &InputRuns, count: &PublishedCount) -> Option<Claim> {
     let factor = before / migration;
     let ours = format!("{} → {}, {factor:.2} ×{unmap}", each(before), each(migration));
     let what = format!("{} per migrated page, fewer by, {}", count.name, inputs.input);
-    let verdict = Verdict::ratio(&Stats::of(vec![factor]), count.factor());
+    let verdict = Comparison::more(&Stats::of(vec![factor]), count.factor());
     Some(Claim::published(what, &published, SERIES, ours, FigureKind::Counted, verdict).resting_on(PROGRAM))
 }
 
@@ -101,7 +101,7 @@ fn time(inputs: &InputRuns, column: FlushColumn) -> Option<Claim> {
     let percent = |part: f64| part * 100.0;
     let ours = format!("{:.4} % [{:.4}–{:.4}]", percent(saved.median), percent(saved.p10), percent(saved.p90));
     let what = format!("Time saved, {}, {}", column.name(), inputs.input);
-    let verdict = Verdict::reproduces(&saved, published_part);
+    let verdict = Comparison::near(&saved, published_part);
     let row = Claim::published(what, &published, SERIES, ours, FigureKind::Modelled, verdict);
     let moved = |column| inputs.of(column).map_or(0, |run| run.count("pgmigrate_success"));
     let reason = format!("{} pages migrated → {}", moved(FlushColumn::Batched), moved(column));
@@ -117,7 +117,7 @@ fn capture(inputs: &InputRuns) -> Option<Claim> {
     let (before, after) = (per_page(batched), per_page(unmap));
     let ours = format!("{} → {}, {} pages linger", each(before), each(after), unmap.count("pw_linger_pages"));
     let what = format!("Remote flushes per page reclaimed, unmap, {}", inputs.input);
-    let verdict = Verdict::at_most(&Stats::of(vec![after]), before);
+    let verdict = Promise::at_most(&Stats::of(vec![after]), before);
     Some(
         Claim::promised(what, "no more than batched", ours, FigureKind::Counted, verdict)
             .resting_on("reclaimed pages differ between the columns, because time decides when reclaim runs"),

@@ -1,6 +1,6 @@
 //! Compares the figures with what the design of large folios promises.
 
-use super::super::{Claim, FigureKind, Verdict};
+use super::super::{Claim, FigureKind, Promise};
 use super::ThpResults;
 use super::first_store::FirstStores;
 use super::forks::{self, ForkRow};
@@ -45,7 +45,7 @@ fn story(events: &[StoryEvent]) -> Option<Claim> {
     );
     let what = "A huge page in two processes, of which one and then the other unmaps a half";
     let limit = "the other's PMD is kept; 256 frames are freed when memory is short, the others at the last exit";
-    Some(Claim::promised(what, limit, ours, FigureKind::Counted, Verdict::kept(kept)))
+    Some(Claim::promised(what, limit, ours, FigureKind::Counted, Promise::kept(kept)))
 }
 
 fn first_store(stores: &FirstStores, order: Order, limit: f64) -> Claim {
@@ -53,7 +53,7 @@ fn first_store(stores: &FirstStores, order: Order, limit: f64) -> Claim {
     let what = format!("First store without clearing, pages of {} KiB, for each 4 KiB", order.bytes() >> 10);
     let promise = format!("at most {limit:.2} × of a 4 KiB page");
     let ours = format!("{} ×", ratio.text());
-    Claim::promised(what, &promise, ours, FigureKind::Measured, Verdict::at_most(&ratio, limit))
+    Claim::promised(what, &promise, ours, FigureKind::Measured, Promise::at_most(&ratio, limit))
         .leaving_out("clearing, the exception and TLB misses")
 }
 
@@ -64,7 +64,7 @@ fn fork(row: &ForkRow) -> Option<Claim> {
         let ours = format!("{} entries, {} tables shared", row.entries, row.shared);
         let what = format!("A fork of 512 MiB in huge pages, {} page tables", row.mode.name());
         let limit = format!("copies {} entries and shares no table", forks::HUGE_LEAVES);
-        Claim::promised(what, &limit, ours, FigureKind::Counted, Verdict::kept(kept))
+        Claim::promised(what, &limit, ours, FigureKind::Counted, Promise::kept(kept))
             .leaving_out("tables of other memory, of which the parent has none")
     })
 }
@@ -84,7 +84,7 @@ fn memory(runs: &[ProgramRun]) -> Vec<Claim> {
             run.split_pmd
         );
         let what = format!("Faults of {} under never → madvise → always", run.program);
-        let row = Claim::promised(what, "each no more than before", faults, FigureKind::Counted, Verdict::kept(kept));
+        let row = Claim::promised(what, "each no more than before", faults, FigureKind::Counted, Promise::kept(kept));
         Some(row.leaving_out(left))
     };
     runs.iter().filter(|run| run.word == "always").filter_map(claim).collect()
@@ -158,20 +158,14 @@ impl OperationPromise {
             let row = Claim::promised(self.what, self.limit, ours, FigureKind::Counted, verdict);
             row.leaving_out(self.leaves_out)
         };
-        let operations = match counted {
-            Ok(operations) => operations,
-            Err(reason) => {
-                return Some(row("not counted here".to_owned(), Verdict::Undecided).because(reason.as_str()));
-            }
-        };
-        let of_kind: Vec<_> = operations.iter().filter(|used| used.kind == self.kind).collect();
+        let of_kind: Vec<_> = counted.as_ref().ok()?.iter().filter(|used| used.kind == self.kind).collect();
         let figures = of_kind.iter().map(|used| (self.figure)(used));
         let kept = figures.clone().all(|figure| figure == self.promised);
         let (least, most) = (figures.clone().min()?, figures.max()?);
         let each = if least == most { most.to_string() } else { format!("{least} to {most}") };
         let other = of_kind.iter().filter(|used| (self.figure)(used) != self.promised).map(|used| used.name);
         let reason = other.collect::<Vec<_>>().join("; ");
-        Some(row(format!("{each}, in {} operations", of_kind.len()), Verdict::kept(kept)).because(reason))
+        Some(row(format!("{each}, in {} operations", of_kind.len()), Promise::kept(kept)).because(reason))
     }
 }
 

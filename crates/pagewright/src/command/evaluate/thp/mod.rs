@@ -96,7 +96,7 @@ fn evaluation(scale: Scale, facts: &HostFacts, results: &ThpResults) -> Evaluati
         claims: claims::claims(results),
         tables,
         plots: Vec::new(),
-        notes: notes(),
+        notes: notes(results.operations.as_ref().err()),
     }
 }
 
@@ -115,8 +115,10 @@ fn not_comparable() -> Table {
     }
 }
 
-fn notes() -> Vec<String> {
-    [
+/// `uncounted` is why operations were not counted.
+fn notes(uncounted: Option<&String>) -> Vec<String> {
+    let uncounted = uncounted.map(|reason| format!("Operations on folios were not counted in this run: {reason}"));
+    let notes = [
         "Locked instructions and records are counted in the machine code of this program, which is executed instruction by instruction. A record is one cache \
          line. Debug assertions load records and lock nothing; they take time, so first stores are for builds without them.",
         "Times are of one CPU of this computer, median [tenth–ninetieth percentile] of rounds in turns, on a machine with page tables and records and without \
@@ -125,7 +127,6 @@ fn notes() -> Vec<String> {
          each 2 MiB. The mapping of the forks has MADV_HUGEPAGE, so madvise is as always.",
         "heap-dense and heap-evacuating have MADV_HUGEPAGE, heap-sparse, heap-purging and the captured compiler have not. The machine has 512 MiB and no swap. TLB \
          misses are modelled, by the geometry of the profile.",
-    ]
-    .map(str::to_owned)
-    .to_vec()
+    ];
+    notes.map(str::to_owned).into_iter().chain(uncounted).collect()
 }
