@@ -155,6 +155,8 @@ fn expected(plant: PlantedBug) -> (Vec<Search>, &'static [Rule]) {
         | Bug::HugeOverTable
         | Bug::SplitUndoneToFirst
         | Bug::FolioSplitNotFlushed
+        | Bug::UpperEditUnannounced
+        | Bug::UpperEditNotAwaited
         | Bug::SplitNotFlushed
         | Bug::SplitFlushesPage
         | Bug::SplitLosesExclusive

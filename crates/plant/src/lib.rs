@@ -109,6 +109,8 @@ pagewright_types::named_table! {
         DeferredNotSeen = "deferred-not-seen", "An operation depends on a weakened entry without checking for deferred flushes.";
         DeferredNotSeenAtInstall = "deferred-not-seen-at-install", "A new entry replaces one that was cleared and whose flush is still deferred.";
         DeferredNotTakenAlong = "deferred-not-taken-along", "A batch depends on an entry that another CPU cleared, without that CPU's flush.";
+        UpperEditUnannounced = "upper-edit-unannounced", "A call finds that another one has cleared a huge leaf, and returns before TLBs have lost it.";
+        UpperEditNotAwaited = "upper-edit-not-awaited", "A call flushes a huge leaf that another one has cleared, while walkers can still read it.";
         NestedNotSeen = "nested-not-seen", "An operation returns while an entry that it depends on is cleared by another operation and not flushed.";
         WeakenedTakenUnflushed = "weakened-taken-unflushed", "A leaf that lost its rights and is not flushed yet is edited without a flush, as if no CPU could use its page.";
         BindFallsBack = "bind-falls-back", "An allocation that only some nodes may serve takes a frame of any node.";

@@ -74,24 +74,19 @@ impl<P: Platform> OwnTables<'_, P> {
     ///
     /// The one reference of the old leaf becomes the first part's; the other parts get their own.
     fn count_parts(&self, folio: Folio<'_>, counts: PageCounts, mlocked: Mlocked) {
-        let entire = plant!(WholeUncountedFirst; self.uncount_whole_first(folio), folio.split_entire(counts).entire);
+        let entire = plant!(WholeUncountedFirst; {
+            let entire = folio.unmap_entire().entire;
+            <P::Locks as pagewright_sync::Backend>::point();
+            folio.map_page(0);
+            folio.get_and_map_pages(1..folio.pages(), PageCounts::Shared);
+            entire
+        }, folio.split_entire(counts).entire);
         if folio.is_anon() && entire > 0 {
             self.tlb.frames().adjust(Gauge::AnonThps, -i64::from(entire));
         }
         if plant!(SplitLosesLock; false, mlocked.0) {
             self.tlb.frames().mlock(folio, Level::ENTRIES as u32 - 1);
         }
-    }
-
-    /// The mistake of `WholeUncountedFirst`; returns the pages that are no longer mapped whole.
-    #[cfg(feature = "planted")]
-    fn uncount_whole_first(&self, folio: Folio<'_>) -> u32 {
-        use pagewright_sync::Backend;
-        let entire = folio.unmap_entire().entire;
-        <P::Locks as Backend>::point();
-        folio.map_page(0);
-        folio.get_and_map_pages(1..folio.pages(), PageCounts::Shared);
-        entire
     }
 }
 

@@ -67,8 +67,10 @@ pub struct TlbContext {
     generation: AtomicU64,
     /// Gathers of callers who clear entries while others may fault (Linux's `tlb_flush_pending`).
     flush_pending: AtomicU32,
-    /// Those of them that have edited tables above the last level.
+    /// Those of them that edit or have edited tables above the last level.
     upper_gathers: AtomicU32,
+    /// Those of these whose edits page-table walkers may not see yet.
+    upper_edits: AtomicU32,
     /// The latest flush that a [`crate::Batch`] has put off, as [`DeferredFlush`] packs it (Linux's
     /// `tlb_flush_batched`).
     deferred: AtomicU64,
@@ -94,6 +96,7 @@ impl TlbContext {
             generation: AtomicU64::new(1),
             flush_pending: AtomicU32::new(0),
             upper_gathers: AtomicU32::new(0),
+            upper_edits: AtomicU32::new(0),
             deferred: AtomicU64::new(0),
             unplaced: AtomicU64::new(0),
             flushed: AtomicU64::new(0),
@@ -209,12 +212,12 @@ impl TlbContext {
         self.flush_pending.load(Ordering::SeqCst) > 1
     }
 
-    /// How many open gathers have edited tables above the last level.
+    /// How many open gathers edit or have edited tables above the last level.
     pub(crate) fn upper_gathers(&self) -> u32 {
         self.upper_gathers.load(Ordering::SeqCst)
     }
 
-    /// A gather edits a table above the last level, whose lock it holds.
+    /// A gather is going to edit a table above the last level, whose lock it holds.
     pub(crate) fn inc_upper_gathers(&self) {
         self.upper_gathers.fetch_add(1, Ordering::SeqCst);
     }
@@ -222,6 +225,21 @@ impl TlbContext {
     /// Such a gather is flushed.
     pub(crate) fn dec_upper_gathers(&self) {
         self.upper_gathers.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// How many gathers have edits in tables above the last level that walkers may not see yet.
+    pub(crate) fn upper_edits(&self) -> u32 {
+        self.upper_edits.load(Ordering::SeqCst)
+    }
+
+    /// A gather is going to edit tables above the last level.
+    pub(crate) fn inc_upper_edits(&self) {
+        self.upper_edits.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Walkers see its edits.
+    pub(crate) fn dec_upper_edits(&self) {
+        self.upper_edits.fetch_sub(1, Ordering::SeqCst);
     }
 
     /// Entries are going to be cleared.

@@ -16,6 +16,7 @@ use crate::detached::{DetachedHolder, DetachedList, DetachedPiece, IntoDetachedP
 use crate::engine::{FlushInfo, Tlb};
 use pagewright_frame::{FolioRef, FolioRefs, Frames};
 use pagewright_plant::plant;
+use pagewright_sync::atomic::{Ordering, fence};
 use pagewright_sync::{LineUse, Platform, bomb};
 use pagewright_types::{Counter, Level, PageRange, Pfn, VirtAddr};
 
@@ -43,8 +44,10 @@ pub struct Gather<'t, P: Platform> {
     concurrent: bool,
     /// Whether entries were edited since the last [`Self::publish`].
     unpublished: bool,
-    /// Whether it counts among those that edited tables above the last level.
+    /// Whether it counts among those that edit tables above the last level.
     upper: bool,
+    /// Whether walkers may not see such an edit yet.
+    upper_unpublished: bool,
     /// What the tables owe that it has met, or whose keys were handed to it.
     owed: TablesOwe,
     detached: DetachedList,
@@ -67,6 +70,7 @@ impl<'t, P: Platform> Gather<'t, P> {
             concurrent: false,
             unpublished: false,
             upper: false,
+            upper_unpublished: false,
             owed: TablesOwe::default(),
             detached: DetachedList::new(),
         }
@@ -102,6 +106,44 @@ impl<'t, P: Platform> Gather<'t, P> {
     pub fn meet(&mut self, table: Pfn) {
         plant!(TableNotMet => return);
         self.tlb.add_owed(self.context, table, &mut self.owed);
+        if self.concurrent && self.tlb.frames().table(table).level() > Level::PTE {
+            self.begin_upper_edit();
+        }
+    }
+
+    /// Announces edits above the last level before the first is stored (INV-TLB-UPPER-EDIT).
+    ///
+    /// An operation that finds a block cleared finds no table below it, and so locks and meets none.
+    #[cold]
+    fn begin_upper_edit(&mut self) {
+        plant!(UpperEditUnannounced => return);
+        if !core::mem::replace(&mut self.upper, true) {
+            self.context.inc_upper_gathers();
+        }
+        if !core::mem::replace(&mut self.upper_unpublished, true) {
+            self.context.inc_upper_edits();
+        }
+        // The counts are visible before the edits.
+        fence(Ordering::SeqCst);
+    }
+
+    fn end_upper_edit(&mut self) {
+        if core::mem::take(&mut self.upper_unpublished) {
+            self.context.dec_upper_edits();
+        }
+    }
+
+    /// Waits until walkers see what other gathers have cleared above the last level.
+    ///
+    /// A flush by this CPU cannot publish the stores of another one.
+    fn await_upper_edits(&mut self) {
+        self.end_upper_edit();
+        // An entry that the operation has found cleared was announced before it was cleared.
+        fence(Ordering::SeqCst);
+        plant!(UpperEditNotAwaited => return);
+        while self.context.upper_edits() > 0 {
+            self.tlb.fx().relax();
+        }
     }
 
     /// Takes over the keys of `table`, which is freed or unhooked, or moves.
@@ -193,14 +235,10 @@ impl<'t, P: Platform> Gather<'t, P> {
     pub fn publish(&mut self, table: Pfn) {
         if self.concurrent && core::mem::take(&mut self.unpublished) {
             plant!(GatherNotRecorded; (), self.tlb.note_gather(table));
-            // An operation that finds a block cleared finds no table below it, and so meets none.
-            if !self.upper && self.tlb.frames().table(table).level() > Level::PTE {
-                self.context.inc_upper_gathers();
-                self.upper = true;
-            }
             plant!(PublishedLate => return);
             self.tlb.fx().publish();
         }
+        self.end_upper_edit();
     }
 
     /// Whether the gather takes debts of `context`.
@@ -257,6 +295,9 @@ impl<'t, P: Platform> Gather<'t, P> {
 
     /// Flushes what is owed, then frees what was detached (`tlb_finish_mmu`).
     pub fn settle(mut self) {
+        if self.concurrent {
+            self.await_upper_edits();
+        }
         let gathered = self.owed.gathered || self.context.upper_gathers() > u32::from(self.upper);
         if self.concurrent && gathered && plant!(NestedNotSeen; false, self.context.is_flush_nested()) {
             self.widen_to_space();
@@ -307,6 +348,7 @@ impl<P: Platform> Drop for Gather<'_, P> {
             let (frames, detached) = (self.tlb.frames(), &mut self.detached);
             self.tlb.abandon(self.context, |sink| detached.drain(frames, sink));
         }
+        self.end_upper_edit();
         // After the debt is recorded: an install in between would see neither.
         if self.upper {
             self.context.dec_upper_gathers();

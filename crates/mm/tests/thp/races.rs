@@ -16,6 +16,9 @@ on_both! {
     /// INV-MM-BLOCKS.
     a_discard_of_a_part_leaves_what_a_fault_maps_beside_it:
         assert_holds(SCHEDULES, discard_beside_a_fault::<I>, "a store was lost"),
+    /// INV-TLB-UPPER-EDIT.
+    a_discard_beside_another_returns_when_the_pages_are_gone:
+        assert_holds(SCHEDULES, discard_beside_a_discard::<I>, "a page was still there"),
     /// INV-SPLIT-HIDDEN.
     a_page_stays_mapped_while_its_leaf_is_split:
         assert_holds(SCHEDULES, count_beside_a_split::<I>, "a page was not mapped"),
@@ -60,6 +63,32 @@ fn discard_beside_a_fault<I: Isa>(seed: u64) -> bool {
     let sound = process.read(CPU, at(BASE, 7)) == 70 && process.read(CPU, at(BASE, 1)) == 0;
     end(&world, &[&process]);
     sound
+}
+
+/// CPU 1 discards the same huge page as CPU 0, and more, and then reads a page of it.
+fn discard_beside_a_discard<I: Isa>(seed: u64) -> bool {
+    let (world, process) = empty::<I>(2);
+    process.write(OTHER, at(BASE, 7), 7);
+    let (discards, reads) = (Rc::clone(&world), Rc::clone(&world));
+    let [discarded, read] = [(); 2].map(|()| process.space.clone());
+    let sound = Rc::new(Cell::new(true));
+    let verdict = Rc::clone(&sound);
+    let programs: Vec<CoroutineBody> = vec![
+        Box::new(move || discards.advise(CPU, &discarded, BASE, PAGES, Advice::DontNeed)),
+        Box::new(move || {
+            reads.advise(OTHER, &read, BASE, PAGES + 3, Advice::DontNeed);
+            verdict.set(reads.word(OTHER, &read, at(BASE, 7), Access::Read).load(Ordering::Relaxed) == 0);
+        }),
+    ];
+    if seed.is_multiple_of(2) {
+        race(&world, seed, programs)
+    } else {
+        race_in_two_turns(&world, seed, programs)
+    }
+    // The page of zeroes stays.
+    world.recount(&[&process]);
+    TestProcess::end_all_at_rest(&[&process]);
+    sound.get()
 }
 
 /// A split by `mprotect` of page 4.
@@ -163,6 +192,7 @@ planted_bugs_are_found! {
     CutHugeLeafTaken => discard_beside_a_fault,
     WholeUncountedFirst => count_beside_a_split,
     HugeZeroFlushLate => store_to_zeroes,
+    UpperEditUnannounced => discard_beside_a_discard,
 }
 
 /// On x86-64 the flush of any page of a huge leaf ends all of it, so a later call ends it, too.
@@ -173,10 +203,11 @@ fn splits_without_a_flush_are_found_on_arm64() {
     use pagewright_lab::harness::race::{PlantedRace, assert_planted_bugs_are_found};
     use pagewright_plant::PlantedBug;
     let of_leaf = stores_beside_a_split::<Aarch64> as fn(u64) -> bool;
-    let races: [PlantedRace; 3] = [
+    let races: [PlantedRace; 4] = [
         (PlantedBug::SplitNotFlushed, of_leaf),
         (PlantedBug::SplitFlushesPage, of_leaf),
         (PlantedBug::FolioSplitNotFlushed, stores_beside_a_split_of_a_folio::<Aarch64>),
+        (PlantedBug::UpperEditNotAwaited, discard_beside_a_discard::<Aarch64>),
     ];
     assert_planted_bugs_are_found(20 * SCHEDULES, &races);
 }

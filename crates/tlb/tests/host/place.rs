@@ -259,6 +259,7 @@ fn a_gather_beside_one_that_cleared_a_block_flushes_the_space<I: Isa>() {
     let reaches = || on(1, || host.access(va, Access::Read)).is_some();
     assert!(reaches());
     let mut open = Gather::concurrent(&tlb, &space.context);
+    open.meet(space.pmd);
     tlb.fx().store(slot, Pte::EMPTY);
     open.absorb(Debt::new(&*tlb, &space.context, va, OwedFlush::Leaf(Level::PMD), ()).at(slot));
     open.publish(space.pmd);
