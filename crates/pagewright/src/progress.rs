@@ -4,14 +4,14 @@ use indicatif::{ProgressBar, ProgressStyle};
 use pagewright_capture::replay::EventSource;
 use pagewright_capture::trace::{TraceError, TraceEvent, TraceHeader, TraceReader};
 use std::io::{IsTerminal, Read};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The time between two lines.
-pub(crate) const INTERVAL: Duration = Duration::from_secs(10);
+pub(crate) const INTERVAL: Duration = Duration::from_secs(5);
 
 /// Prints a line at intervals, from another thread, until it is dropped.
 pub(crate) struct Heartbeat {
@@ -40,6 +40,60 @@ impl Drop for Heartbeat {
             let _ = thread.join();
         }
     }
+}
+
+/// The step that a long command has reached: a spinner on a terminal, or a line at intervals.
+pub(crate) struct StepProgress {
+    bar: ProgressBar,
+    step: Arc<Mutex<String>>,
+    _heartbeat: Option<Heartbeat>,
+}
+
+impl StepProgress {
+    /// Begins to show the steps of `command`.
+    pub(crate) fn start(command: &'static str) -> Self {
+        let bar = ProgressBar::new_spinner();
+        if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} {elapsed}") {
+            bar.set_style(style);
+        }
+        let (step, began) = (Arc::new(Mutex::new(String::new())), Instant::now());
+        let shown = Arc::clone(&step);
+        let print = move || {
+            let step = shown.lock().unwrap_or_else(PoisonError::into_inner);
+            eprintln!("{}", step_line(command, &step, began.elapsed()));
+        };
+        let heartbeat = (!std::io::stderr().is_terminal()).then(|| Heartbeat::start(INTERVAL, print));
+        Self { bar, step, _heartbeat: heartbeat }
+    }
+
+    /// Shows nothing.
+    #[cfg(test)]
+    pub(crate) fn hidden() -> Self {
+        Self { bar: ProgressBar::hidden(), step: Arc::default(), _heartbeat: None }
+    }
+
+    /// Shows the current step.
+    pub(crate) fn show(&self, step: &str) {
+        step.clone_into(&mut self.step.lock().unwrap_or_else(PoisonError::into_inner));
+        self.bar.set_message(step.to_owned());
+        self.bar.tick();
+    }
+
+    /// Hides the spinner while `print` writes to the terminal.
+    pub(crate) fn suspend<T>(&self, print: impl FnOnce() -> T) -> T {
+        self.bar.suspend(print)
+    }
+}
+
+impl Drop for StepProgress {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+/// The line of a heartbeat.
+fn step_line(command: &str, step: &str, elapsed: Duration) -> String {
+    format!("pagewright: {command}, {} s: {step}", elapsed.as_secs())
 }
 
 /// A trace reader that shows how much of the trace has been read.
@@ -91,6 +145,19 @@ impl<R: Read> Drop for ProgressReader<R> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_line_says_which_command_takes_how_long_for_what() {
+        let line = step_line("evaluate", "forks of 512 MiB", Duration::from_millis(31_900));
+        assert_eq!(line, "pagewright: evaluate, 31 s: forks of 512 MiB");
+    }
+
+    #[test]
+    fn the_step_that_is_shown_is_the_last_one() {
+        let progress = StepProgress::hidden();
+        ["first", "second"].iter().for_each(|step| progress.show(step));
+        assert_eq!(*progress.step.lock().expect("no panic"), "second");
+    }
 
     #[test]
     fn a_heartbeat_prints_again_and_again_and_stops_when_dropped() {

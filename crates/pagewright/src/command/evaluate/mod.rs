@@ -24,9 +24,9 @@ mod thp;
 
 use super::{CommandError, OutFile};
 use crate::files::CommandFiles;
+use crate::progress::StepProgress;
 pub(crate) use claim::{Claim, Comparison, FigureKind, Promise, RULE, Verdict};
 pub(crate) use document::{Evaluation, Plot, PlotAxis, PlotScale, Run, Series, Table};
-use indicatif::{ProgressBar, ProgressStyle};
 use pagewright_host::HostFacts;
 pub(crate) use stats::{LeastStats, Stats};
 use std::collections::BTreeMap;
@@ -48,14 +48,13 @@ pub(crate) enum Scale {
 /// The arguments of an evaluation.
 pub(crate) struct Context<'a> {
     pub(crate) scale: Scale,
-    progress: &'a ProgressBar,
+    progress: &'a StepProgress,
 }
 
 impl Context<'_> {
-    /// Shows the current step on standard error.
+    /// Shows the current step on standard error: a spinner, or a line every few seconds.
     pub(crate) fn show_step(&self, step: &str) {
-        self.progress.set_message(step.to_owned());
-        self.progress.tick();
+        self.progress.show(step);
     }
 }
 
@@ -139,10 +138,7 @@ pub(crate) fn run(args: &Args) -> Result<(), CommandError> {
     let chosen = chosen(&args.names)?;
     let json = args.json.as_deref().map(OutFile::create).transpose()?;
     let html = args.html.as_deref().map(OutFile::create).transpose()?;
-    let progress = ProgressBar::new_spinner();
-    if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} {elapsed}") {
-        progress.set_style(style);
-    }
+    let progress = StepProgress::start("evaluate");
     let context = Context { scale: if args.full { Scale::Full } else { Scale::Quick }, progress: &progress };
     let mut evaluations = Vec::new();
     for evaluate in chosen {
@@ -153,7 +149,7 @@ pub(crate) fn run(args: &Args) -> Result<(), CommandError> {
         })?;
         evaluations.push(evaluation);
     }
-    progress.finish_and_clear();
+    drop(progress);
     if let Some(json) = json {
         json.write_json(&document::Document { schema: 1, evaluations: &evaluations })?;
     }
@@ -176,7 +172,7 @@ pub(crate) enum TourClaims {
 ///
 /// After them come the tables whose titles begin with `table`; none for `None`.
 pub(crate) fn tour_text(name: &str, shown: TourClaims, table: Option<&str>) -> Result<String, CommandError> {
-    let context = Context { scale: Scale::Tour, progress: &ProgressBar::hidden() };
+    let context = Context { scale: Scale::Tour, progress: &StepProgress::start("tour") };
     let mut text = Vec::new();
     for evaluate in chosen(&[name.to_owned()])? {
         let evaluation = evaluate(&context)?;

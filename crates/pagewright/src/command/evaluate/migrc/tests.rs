@@ -5,7 +5,7 @@ use super::inputs::TierMachine;
 use super::published::REMOTE;
 use super::rows::{FlushPart, RunPart};
 use super::*;
-use indicatif::ProgressBar;
+use crate::progress::StepProgress;
 
 /// Rounds of look-ups in which pages begin to linger on the workload's own machine.
 const ROUNDS: u64 = 100;
@@ -14,7 +14,7 @@ fn small() -> MigrcResults {
     let machine = TierMachine::own(ROUNDS).expect("the machine of the workload");
     let variants = InputPlan::with_variants(&[machine.apart()], &[2], &FlushColumn::PAIR);
     let plan = InputPlan { tiers: vec![machine], captures: &["pigz"], arm64_captures: &["pigz"], ..variants };
-    let context = Context { scale: Scale::Tour, progress: &ProgressBar::hidden() };
+    let context = Context { scale: Scale::Tour, progress: &StepProgress::hidden() };
     MigrcResults::run(&context, &plan).expect("all inputs run")
 }
 
