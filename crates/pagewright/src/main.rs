@@ -29,7 +29,7 @@ use std::process::ExitCode;
 ///
 /// Without a command, pagewright shows its mechanisms at work, in about a minute.
 #[derive(Parser)]
-#[command(name = "pagewright", version, max_term_width = 100)]
+#[command(name = "pagewright", version, max_term_width = 100, after_help = command::examples::of_the_program())]
 struct Cli {
     #[command(subcommand)]
     command: Option<command::Command>,

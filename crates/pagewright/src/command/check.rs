@@ -7,7 +7,7 @@
 //! is 1 if there is a finding, or if a rule that could have judged something never did. A finding
 //! is printed with the command that reproduces it.
 
-use super::CommandError;
+use super::{CommandError, examples};
 use crate::options::{NodeOptions, OptionError, parse_isa};
 use pagewright_check::{Antecedent, ReplayToken, Tally, explain};
 use pagewright_fuzz::against::{self, AgainstError, HugePrograms};
@@ -24,6 +24,7 @@ use std::process::ExitCode;
 
 /// Options of `check`.
 #[derive(clap::Args)]
+#[command(after_help = examples::of_command("check", ""))]
 pub(crate) struct Args {
     /// Seed of programs and schedules; the same seed runs the same ones.
     #[arg(long, value_name = "N", default_value_t = 0)]

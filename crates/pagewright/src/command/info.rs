@@ -1,6 +1,6 @@
 //! `pagewright info`: says what a capture holds.
 
-use super::{CommandError, OutFile};
+use super::{CommandError, OutFile, examples};
 use crate::files::CommandFiles;
 use crate::show;
 use pagewright_capture::contents::TraceContents;
@@ -10,6 +10,7 @@ use std::path::PathBuf;
 
 /// Options of `info`.
 #[derive(clap::Args)]
+#[command(after_help = examples::of_command("info", ""))]
 pub(crate) struct Args {
     /// Capture written by `pagewright record` or `pagewright boot --record`.
     trace: PathBuf,

@@ -3,6 +3,7 @@
 mod boot;
 mod check;
 mod evaluate;
+pub(crate) mod examples;
 mod info;
 mod record;
 mod replay;

@@ -1,6 +1,6 @@
 //! `pagewright record`: captures a program's accesses and memory calls.
 
-use super::CommandError;
+use super::{CommandError, examples};
 use crate::files::CommandFiles;
 use crate::progress::{Heartbeat, INTERVAL};
 use crate::show::size;
@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 /// Options of `record`.
 #[derive(clap::Args)]
+#[command(after_help = examples::of_command("record", ""))]
 pub(crate) struct Args {
     /// File to write the capture to.
     #[arg(short, long, value_name = "FILE")]

@@ -1,6 +1,6 @@
 //! `pagewright replay`: replays a capture on a simulated machine.
 
-use super::{CommandError, LabelledRun, OutFile};
+use super::{CommandError, LabelledRun, OutFile, examples};
 use crate::files::CommandFiles;
 use crate::options::MachineOptions;
 use crate::progress::ProgressReader;
@@ -17,7 +17,7 @@ use std::thread;
 
 /// Options of `replay`.
 #[derive(clap::Args)]
-#[command(after_help = crate::setting::simulated_settings_help())]
+#[command(after_help = examples::of_command("replay", &crate::setting::simulated_settings_help()))]
 pub(crate) struct Args {
     /// Capture written by `pagewright record` or `pagewright boot --record`.
     trace: PathBuf,

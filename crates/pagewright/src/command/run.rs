@@ -1,7 +1,7 @@
 //! `pagewright run`: runs a built-in workload on a simulated machine.
 
-use super::CommandError;
 use super::replay::{OutputOptions, replay_and_show};
+use super::{CommandError, examples};
 use crate::files::CommandFiles;
 use crate::options::{MachineOptions, OptionError};
 use pagewright_capture::replay::EventSource;
@@ -11,7 +11,7 @@ use std::process::ExitCode;
 
 /// Options of `run`.
 #[derive(clap::Args)]
-#[command(after_help = crate::setting::simulated_settings_help())]
+#[command(after_help = examples::of_command("run", &crate::setting::simulated_settings_help()))]
 pub(crate) struct Args {
     /// Workload: cross-section, fork-server, heap-…, map-unmap, pageout, protect or sweep.
     ///

@@ -17,7 +17,7 @@ mod program;
 mod qemu;
 mod report;
 
-use super::CommandError;
+use super::{CommandError, examples};
 use crate::files::CommandFiles;
 use crate::options::{NodeOptions, OptionError, memory_option, parse_cpus, parse_isa, parse_swap};
 use crate::setting::{Setting, SettingError, settings_help};
@@ -33,7 +33,7 @@ use std::time::{Duration, Instant};
 
 /// Options of `boot`.
 #[derive(clap::Args)]
-#[command(after_help = settings_help().trim_end().to_owned())]
+#[command(after_help = examples::of_command("boot", &settings_help()))]
 pub(crate) struct Args {
     /// Instruction set: x86-64 or arm64.
     #[arg(long, value_name = "ISA", default_value = "x86-64")]

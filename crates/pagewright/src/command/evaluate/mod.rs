@@ -22,7 +22,7 @@ mod stats;
 mod text;
 mod thp;
 
-use super::{CommandError, OutFile};
+use super::{CommandError, OutFile, examples};
 use crate::files::CommandFiles;
 use crate::progress::StepProgress;
 pub(crate) use claim::{Claim, Comparison, FigureKind, Promise, RULE, Verdict};
@@ -103,6 +103,7 @@ pub(crate) enum EvaluateError {
 
 /// Options of `evaluate`.
 #[derive(clap::Args)]
+#[command(after_help = examples::of_command("evaluate", ""))]
 pub(crate) struct Args {
     /// Evaluations to run: batch, clear, cow-table, lines, migrc or thp.
     ///
