@@ -19,7 +19,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
-const SCHEDULES: u64 = 4000;
+const SCHEDULES: u64 = 2000;
 /// Where the page is mapped, and where a call moves it.
 const PLACE: u64 = 0x10_0000_0000;
 const MOVED: u64 = 0x10_4000_0000;
@@ -164,7 +164,7 @@ on_both! {
 }
 
 planted_bugs_are_found! {
-    20 * SCHEDULES;
+    40 * SCHEDULES;
     DeferredNotTakenAlong => stores_beside_two_calls,
     WriteBackCleansLate => stores_beside_two_calls,
 }

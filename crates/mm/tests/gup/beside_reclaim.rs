@@ -19,7 +19,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
-const SCHEDULES: u64 = 2000;
+const SCHEDULES: u64 = 700;
 /// What the page has before it is pinned.
 const OLD: u64 = 11;
 

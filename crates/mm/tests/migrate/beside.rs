@@ -28,7 +28,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-const SCHEDULES: u64 = 1500;
+const SCHEDULES: u64 = 500;
 /// The pages of each of the two other CPUs.
 const PAGES: u64 = 2;
 
@@ -486,13 +486,13 @@ on_both! {
     pages_move_beside_two_calls:
         assert_holds(SCHEDULES, move_beside_two_calls::<I>, "a page has lost a store, or got one of another process"),
     pages_move_beside_a_truncation_and_the_end_of_a_sharer:
-        assert_holds(SCHEDULES / 4, truncate_beside_the_end_of_a_sharer::<I>, "a page has other contents"),
+        assert_holds(SCHEDULES / 2, truncate_beside_the_end_of_a_sharer::<I>, "a page has other contents"),
     pages_of_files_move_beside_two_calls:
-        assert_holds(SCHEDULES / 2, move_file_beside_two_calls::<I>, "a page of a file has lost a store"),
+        assert_holds(3 * SCHEDULES / 2, move_file_beside_two_calls::<I>, "a page of a file has lost a store"),
 }
 
 planted_bugs_are_found! {
-    10 * SCHEDULES;
+    30 * SCHEDULES;
     MigrateCopiesEarly => move_beside_two_calls,
     MigrateIgnoresPin => move_beside_two_calls,
     MigratedFlagsLost => move_beside_two_calls,

@@ -19,7 +19,7 @@ use std::rc::Rc;
 /// The frames of the machine: not many more than its watermarks reserve.
 const FRAMES: u64 = 256;
 /// The schedules of each race.
-const SCHEDULES: u64 = 150;
+const SCHEDULES: u64 = 80;
 
 /// A check of a process after the race.
 type Check<I> = Box<dyn FnOnce(&TestProcess<I>)>;

@@ -23,7 +23,7 @@ use pagewright_types::{Access, CpuId, NodeId, PAGE_SIZE, PageRange, Rights, Virt
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
-const SCHEDULES: u64 = 3000;
+const SCHEDULES: u64 = 400;
 const PAGES: u64 = 2;
 const SLOTS: u32 = 8;
 /// Where a call moves the first page.
