@@ -20,6 +20,11 @@ pub(crate) struct Heartbeat {
 }
 
 impl Heartbeat {
+    /// Calls `print` at intervals if standard error is no terminal: indicatif hides bars there.
+    fn without_terminal(print: impl Fn() + Send + 'static) -> Option<Self> {
+        (!std::io::stderr().is_terminal()).then(|| Self::start(INTERVAL, print))
+    }
+
     /// Calls `print` at each end of an `interval`.
     pub(crate) fn start(interval: Duration, print: impl Fn() + Send + 'static) -> Self {
         let (stop, stopped) = mpsc::channel();
@@ -62,8 +67,7 @@ impl StepProgress {
             let step = shown.lock().unwrap_or_else(PoisonError::into_inner);
             eprintln!("{}", step_line(command, &step, began.elapsed()));
         };
-        let heartbeat = (!std::io::stderr().is_terminal()).then(|| Heartbeat::start(INTERVAL, print));
-        Self { bar, step, _heartbeat: heartbeat }
+        Self { bar, step, _heartbeat: Heartbeat::without_terminal(print) }
     }
 
     /// Shows nothing.
@@ -118,9 +122,7 @@ impl<R: Read> ProgressReader<R> {
             let percent = so_far.load(Ordering::Relaxed) * 100 / bytes.max(1);
             eprintln!("pagewright: {label}: {percent} % replayed");
         };
-        // indicatif hides the bar there.
-        let heartbeat = (!std::io::stderr().is_terminal()).then(|| Heartbeat::start(INTERVAL, print));
-        Self { reader, bar, read, _heartbeat: heartbeat }
+        Self { reader, bar, read, _heartbeat: Heartbeat::without_terminal(print) }
     }
 }
 

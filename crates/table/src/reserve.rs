@@ -12,7 +12,6 @@ use pagewright_types::{Level, Order, Pfn, SpaceId};
 pub struct TableReserve<'t, P: Platform> {
     tlb: &'t Tlb<P>,
     list: BlockList,
-    count: usize,
     deposits: BlockList,
 }
 
@@ -20,7 +19,7 @@ impl<'t, P: Platform> TableReserve<'t, P> {
     /// Creates an empty reserve.
     #[inline]
     pub fn new(tlb: &'t Tlb<P>) -> Self {
-        Self { tlb, list: BlockList::new(), count: 0, deposits: BlockList::new() }
+        Self { tlb, list: BlockList::new(), deposits: BlockList::new() }
     }
 
     /// Allocates until the reserve holds `count` tables.
@@ -28,10 +27,9 @@ impl<'t, P: Platform> TableReserve<'t, P> {
     /// # Errors
     /// [`NoFrames`]; the reserve keeps what it holds.
     pub fn fill(&mut self, count: usize) -> Result<(), NoFrames> {
-        while self.count < count {
+        while self.list.len() < count {
             let cleared = self.tlb.alloc_zeroed(self.tlb.request(Order::ZERO), ClearExtent::PAGE)?;
             self.list.push(self.tlb.frames(), cleared.into_block());
-            self.count += 1;
         }
         Ok(())
     }
@@ -50,19 +48,17 @@ impl<'t, P: Platform> TableReserve<'t, P> {
 
     /// The number of tables that it holds, without deposits.
     pub fn len(&self) -> usize {
-        self.count
+        self.list.len()
     }
 
     /// Whether it holds no table.
     pub fn is_empty(&self) -> bool {
-        self.count == 0
+        self.len() == 0
     }
 
     /// Takes a cleared frame out, for a table page or to be [put back](TableReserve::put_back).
     pub(crate) fn take_frame(&mut self) -> Block {
-        let block = self.list.pop(self.tlb.frames()).expect("INV-TABLE-RESERVE: filled before use");
-        self.count -= 1;
-        block
+        self.list.pop(self.tlb.frames()).expect("INV-TABLE-RESERVE: filled before use")
     }
 
     /// Makes a cleared frame a table page.
@@ -80,7 +76,6 @@ impl<'t, P: Platform> TableReserve<'t, P> {
     /// Undoes [`TableReserve::take_frame`].
     pub(crate) fn put_back(&mut self, block: Block) {
         self.list.push(self.tlb.frames(), block);
-        self.count += 1;
     }
 }
 

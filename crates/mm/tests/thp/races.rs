@@ -7,7 +7,7 @@ use pagewright_lab::harness::{ANON, CPU, OTHER, THIRD, TestProcess, TestWorld, a
 use pagewright_lab::planted_bugs_are_found;
 use pagewright_mm::{Advice, MapFlags, MmSetting};
 use pagewright_sim::explore::CoroutineBody;
-use pagewright_types::{Access, PAGE_SIZE, PageRange, Rights};
+use pagewright_types::{Access, PAGE_SIZE, Rights};
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
@@ -97,15 +97,6 @@ fn splitter<I: Isa>(process: &TestProcess<I>) -> CoroutineBody {
     Box::new(move || world.on(CPU, |mm| mm.mprotect(&space, at(BASE, 4), PAGE_SIZE, Rights::READ)).expect("mapped"))
 }
 
-/// A split of the folio, as by a write to `split_huge_pages`.
-fn folio_splitter<I: Isa>(process: &TestProcess<I>) -> CoroutineBody {
-    let (world, space) = (Rc::clone(&process.world), process.space.clone());
-    let block = PageRange::new(BASE, at(BASE, PAGES));
-    Box::new(move || {
-        world.on(CPU, |mm| mm.split_huge_pages(&space, block));
-    })
-}
-
 fn count_beside_a_split<I: Isa>(seed: u64) -> bool {
     let (world, process) = empty::<I>(2);
     process.write(CPU, at(BASE, 7), 7);
@@ -128,7 +119,9 @@ fn stores_beside_a_split<I: Isa>(seed: u64) -> bool {
 }
 
 fn stores_beside_a_split_of_a_folio<I: Isa>(seed: u64) -> bool {
-    stores_beside(seed, folio_splitter::<I>)
+    stores_beside(seed, |process: &TestProcess<I>| {
+        super::split::splitter(Rc::clone(&process.world), process.space.clone())
+    })
 }
 
 /// CPU 1 has the leaf in its TLB, stores by it, and must not do so after the pages were discarded.

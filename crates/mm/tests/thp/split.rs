@@ -253,7 +253,7 @@ fn a_page_of_a_huge_page_moves_after_a_split<I: Isa>() {
 }
 
 /// Splits what is mapped from `BASE` on.
-fn splitter<I: Isa>(world: Rc<TestWorld<I>>, space: Arc<Space<Sim<I>>>) -> CoroutineBody {
+pub(super) fn splitter<I: Isa>(world: Rc<TestWorld<I>>, space: Arc<Space<Sim<I>>>) -> CoroutineBody {
     let range = PageRange::new(BASE, at(BASE, PAGES));
     Box::new(move || {
         world.on(CPU, |mm| mm.split_huge_pages(&space, range));

@@ -42,8 +42,7 @@ pub(crate) fn of_the_program() -> String {
 /// The end of the help of a command: its examples, and `more`.
 pub(super) fn of_command(command: &str, more: &str) -> String {
     let is_of_it = |example: &&(&str, &str)| example.0.split(' ').nth(1) == Some(command);
-    let listed = listed(EXAMPLES[OF_THE_PROGRAM..].iter().chain(&EXAMPLES[1..OF_THE_PROGRAM]).filter(is_of_it));
-    format!("{listed}\n\n{more}").trim_end().to_owned()
+    format!("{}\n\n{more}", listed(EXAMPLES.iter().filter(is_of_it))).trim_end().to_owned()
 }
 
 fn listed<'a>(examples: impl Iterator<Item = &'a (&'a str, &'a str)>) -> String {

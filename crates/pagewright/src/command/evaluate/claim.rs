@@ -69,20 +69,12 @@ pub(crate) enum Verdict {
 const TOLERANCE: f64 = 0.1;
 
 /// How the verdicts come about, for readers.
-pub(crate) const RULE: &str = "reproduced: our median is within 10 % of the published figure; better: it is better by more; differs: it is worse \
-     by more. kept, missed: a promise of ours. undecided: the median agrees, and one end of our band does not.";
+pub(crate) const RULE: &str = "reproduced: our median is within 10 % of the published figure; better: it is better by more; differs: neither. \
+     kept, missed: a promise of ours. undecided: the median agrees, and one end of our band does not.";
 
 impl Verdict {
-    /// Every verdict, the good ones first.
-    pub(super) const ALL: [Self; 7] = [
-        Self::Published(Comparison::Better),
-        Self::Published(Comparison::Reproduced),
-        Self::Promised(Promise::Kept),
-        Self::Published(Comparison::Undecided),
-        Self::Promised(Promise::Undecided),
-        Self::Published(Comparison::Differs),
-        Self::Promised(Promise::Missed),
-    ];
+    /// The texts of all verdicts, those of the good ones first.
+    pub(super) const NAMES: [&str; 6] = ["better", "reproduced", "kept", "undecided", "differs", "missed"];
 
     /// The text in tables.
     pub(super) const fn name(self) -> &'static str {
@@ -97,14 +89,20 @@ impl Verdict {
     }
 }
 
+/// The verdict of three on a figure that agrees or not, and the same at all ends of its band.
+fn over_band<T>(given: bool, ends: bool, [agrees, undecided, does_not]: [T; 3]) -> T {
+    match (given, ends) {
+        (true, true) => agrees,
+        (true, false) => undecided,
+        (false, _) => does_not,
+    }
+}
+
 impl Comparison {
     /// The verdict on a figure that agrees or not, and the same at each end of its band.
     pub(crate) fn over_band(given: bool, ends: impl IntoIterator<Item = bool>) -> Self {
-        match (given, ends.into_iter().all(|agrees| agrees)) {
-            (true, true) => Self::Reproduced,
-            (true, false) => Self::Undecided,
-            (false, _) => Self::Differs,
-        }
+        let ends = ends.into_iter().all(|agrees| agrees);
+        over_band(given, ends, [Self::Reproduced, Self::Undecided, Self::Differs])
     }
 
     /// A published figure of which a deviation in both directions differs.
@@ -135,11 +133,7 @@ impl Comparison {
 impl Promise {
     /// The verdict on a figure that keeps a promise or not, and the same at the end of its band.
     fn over_band(given: bool, end: bool) -> Self {
-        match (given, end) {
-            (true, true) => Self::Kept,
-            (true, false) => Self::Undecided,
-            (false, _) => Self::Missed,
-        }
+        over_band(given, end, [Self::Kept, Self::Undecided, Self::Missed])
     }
 
     /// A promise that a figure is at least `limit`.

@@ -65,10 +65,10 @@ fn write_table(to: &mut String, table: &Table) {
 /// Writes the number of rows with each verdict, then the rows.
 fn write_claims(to: &mut String, claims: &[Claim]) {
     to.push_str("<h2>Published and promised figures, and ours</h2>\n<p class=\"verdicts\">");
-    for verdict in Verdict::ALL {
-        let count = claims.iter().filter(|claim| claim.verdict == verdict).count();
+    for verdict in Verdict::NAMES {
+        let count = claims.iter().filter(|claim| claim.verdict.name() == verdict).count();
         if count > 0 {
-            let _ = write!(to, "<span class=\"verdict {0}\">{0} {count}</span> ", verdict.name());
+            let _ = write!(to, "<span class=\"verdict {0}\">{0} {count}</span> ", verdict);
         }
     }
     let _ = write!(to, "</p>\n<p class=\"note\">{}</p>\n<div class=\"claims\">\n", escaped(RULE));
@@ -112,7 +112,7 @@ pub(super) fn escaped(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{FigureKind, Plot, PlotAxis, PlotScale, Promise, Series, Stats};
+    use super::super::{Comparison, FigureKind, Plot, PlotAxis, PlotScale, Promise, Series, Stats};
     use super::*;
     use std::collections::BTreeMap;
 
@@ -129,6 +129,15 @@ mod tests {
         let rows = vec![vec!["<i>".to_owned(), "1".to_owned()]];
         write_table(&mut to, &Table { title: "T".to_owned(), head: vec!["a".to_owned(), "b".to_owned()], rows });
         assert!(to.contains("<td data-label=\"a\">&lt;i&gt;<td data-label=\"b\">1") && !to.contains("<i>"), "{to}");
+    }
+
+    #[test]
+    fn a_verdict_of_figures_and_promises_is_counted_once() {
+        let promise = || Claim::promised("w", "l", "o", FigureKind::Counted, Promise::Undecided);
+        let published = || Claim::published("w", "p", "s", "o", FigureKind::Counted, Comparison::Undecided);
+        let mut to = String::new();
+        write_claims(&mut to, &[promise(), published(), promise()]);
+        assert!(to.contains("undecided 3") && to.matches("undecided ").count() == 1, "{to}");
     }
 
     #[test]
