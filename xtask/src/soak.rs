@@ -24,7 +24,7 @@ const BESIDE_LINUX: &str = "10000000";
 const BOOTS: &str = "2000";
 
 /// The modules of tests that the soak searches longer: races, and allocations that fail.
-const SEARCHES: [&str; 11] = [
+const SEARCHES: [&str; 13] = [
     "swap::",
     "reclaim::",
     "space::",
@@ -33,6 +33,8 @@ const SEARCHES: [&str; 11] = [
     "gup::",
     "refused::",
     "share::",
+    "migrate::",
+    "numa::",
     "batch_races::",
     "ledger_races::",
     "walker_races::",
@@ -91,6 +93,10 @@ pub(crate) fn run() -> Result<(), Error> {
         ),
         step("planted bugs are found from several seeds", planted),
         step("all captures give the same figures for the same seed", cargo(&["xtask", "repeat"])),
+        step(
+            "whole workloads give the same figures for the same seed",
+            longer(&["pagewright-capture"], "all", &["determinism::"]),
+        ),
         step("twenty programs take Linux's faults", cargo(&["xtask", "programs"])),
         step("a capture of 10 GB replays in constant memory", longer(&["pagewright-capture"], "replay_memory", &[])),
         step("programs on the kernel in QEMU, also with planted bugs", cargo(&["xtask", "boot", "planted"])),

@@ -1,6 +1,6 @@
 //! The captures of the project are readable, consistent, and as their README says.
 
-use std::collections::{HashMap, HashSet};
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::fs;
 use std::path::PathBuf;
 
@@ -53,7 +53,7 @@ fn six_captures_fit_eight_megabytes_and_the_readme_has_their_numbers() {
 /// The pages that a process has mapped, by the events of the trace.
 #[derive(Clone, Default)]
 struct Mapped {
-    pages: HashSet<PageNo>,
+    pages: FxHashSet<PageNo>,
     brk: (u64, u64),
 }
 
@@ -110,9 +110,9 @@ impl Mapped {
 /// The processes and threads of a trace.
 #[derive(Default)]
 struct Tasks {
-    live: HashMap<Pid, Mapped>,
-    threads: HashMap<Tid, Pid>,
-    ended: HashSet<Pid>,
+    live: FxHashMap<Pid, Mapped>,
+    threads: FxHashMap<Tid, Pid>,
+    ended: FxHashSet<Pid>,
     current: (Pid, Tid),
 }
 
