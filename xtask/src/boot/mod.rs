@@ -78,7 +78,7 @@ pub(crate) fn run(extent: Extent) -> Result<(), Error> {
     let ready: Vec<_> = machines.into_iter().zip(kernels).collect();
     let mut runs = Vec::new();
     if extent == Extent::Planted {
-        let kernels = kernel::build_all(&targets, &["planted", "oracle"])?;
+        let kernels = kernel::build_for_boots(&targets, &["planted", "oracle"])?;
         for ((machine, _), kernel) in ready.iter().zip(&kernels) {
             planted::runs(&bench, machine, kernel, &mut runs);
         }
@@ -136,7 +136,7 @@ fn prepare(machines: &[&Machine], cases: &'static [Case]) -> Result<(Bench, Vec<
     let targets: Vec<_> = machines.iter().map(|machine| machine.isa).collect();
     let (bench, kernels) = thread::scope(|scope| {
         let bench = scope.spawn(|| Bench::new(machines, cases));
-        let kernels = kernel::build_all(&targets, &["oracle"]);
+        let kernels = kernel::build_for_boots(&targets, &["oracle"]);
         (join(bench), kernels)
     });
     Ok((bench?, kernels?))
