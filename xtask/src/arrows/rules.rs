@@ -66,6 +66,7 @@ const MODEL: &str = "pagewright-model";
 const SIM: &str = "pagewright-sim";
 const CHECK: &str = "pagewright-check";
 pub(super) const LAB: &str = "pagewright-lab";
+const RECORDER: &str = "pagewright-recorder";
 const CAPTURE: &str = "pagewright-capture";
 const FUZZ: &str = "pagewright-fuzz";
 
@@ -106,7 +107,9 @@ pub(crate) const RULES: &[Rule] = &[
     // A wrapper of rustc for code that is checked; it judges nothing.
     hosted("cargo-pagewright", &[], Column::Judge),
     hosted(LAB, &[TYPES, PLANT, ARCH, SYNC, TLB, TABLE, MM, SYSCALL, SIM, MODEL, CHECK], Column::Above),
-    hosted(CAPTURE, &[TYPES, ARCH, SYNC, MM, SIM, CHECK, LAB], Column::Above),
+    // The plugin of QEMU, whose interface is of C, and the format of its log.
+    Rule { unsafe_code: UnsafeCode::Allowed, ..hosted(RECORDER, &[], Column::Above) },
+    hosted(CAPTURE, &[RECORDER, TYPES, ARCH, SYNC, MM, SIM, CHECK, LAB], Column::Above),
     hosted(FUZZ, &[TYPES, PLANT, ARCH, SYNC, MM, SYSCALL, SIM, MODEL, CHECK, LAB], Column::Above),
     // The program names machines, settings and instruction sets.
     hosted("pagewright", &[TYPES, ARCH, TLB, MM, HOST, SIM, CHECK, LAB, CAPTURE, FUZZ], Column::Above),
