@@ -26,7 +26,7 @@ capture() {
     if [ -z "$only" ] || [ "$only" = "$name" ]; then
         echo "$name: $*" >&2
         (cd "$work" && env -i PATH=/usr/local/bin:/usr/bin:/bin HOME=/tmp LC_ALL=C.UTF-8 \
-            ${on_one_cpu:+taskset -c 0} "$PAGEWRIGHT" record -o "$here/$name.pwt" -- "$@" < /dev/null > /dev/null)
+            ${on_one_cpu:+taskset -c 0} "$PAGEWRIGHT" record --with valgrind -o "$here/$name.pwt" -- "$@" < /dev/null > /dev/null)
     fi
 }
 

@@ -134,7 +134,7 @@ fn record_and_replay(pagewright: &Path, folder: &Path, program: &Program) -> Res
         command.args(words).current_dir(folder).stdin(Stdio::null()).stdout(Stdio::null());
         command
     };
-    let mut record = quiet(&["record", "-o"]);
+    let mut record = quiet(&["record", "--with", "valgrind", "-o"]);
     record.arg(&capture).arg("--").args(program.command.split(' ')).env_clear();
     record.envs([("PATH", "/usr/local/bin:/usr/bin:/bin"), ("HOME", "/tmp"), ("LC_ALL", "C.UTF-8")]);
     cargo::status(&mut record)?;

@@ -19,8 +19,9 @@ pub(crate) const BARE_METAL: [&str; 4] = ["rustc-web", "cargo-web", "rust-web-sr
 /// Programs, and their packages.
 ///
 /// They record captures, boot the kernel, and compile the programs that run on it.
-const PROGRAMS: [(&str, &str); 6] = [
+const PROGRAMS: [(&str, &str); 7] = [
     ("valgrind", "valgrind"),
+    ("qemu-x86_64", "qemu-user"),
     ("qemu-system-x86_64", "qemu-system-x86"),
     ("qemu-system-aarch64", "qemu-system-arm"),
     ("gcc", "gcc"),

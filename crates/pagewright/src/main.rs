@@ -22,6 +22,7 @@ mod setting;
 mod show;
 
 use clap::Parser;
+use nix::sys::signal::{SigSet, Signal};
 use pagewright_capture::cleanup;
 use std::process::ExitCode;
 
@@ -39,9 +40,11 @@ struct Cli {
 const INTERRUPTED: i32 = 130;
 
 fn main() -> ExitCode {
-    // This fails if the signal is already ignored, as under `nohup` or in a background job of a
-    // script. The signal then stays ignored.
-    let _ = ctrlc::try_set_handler(|| cleanup::exit(INTERRUPTED));
+    // This fails if SIGINT, SIGTERM or SIGHUP is already ignored, as under `nohup` or in a
+    // background job of a script. That signal then stays ignored; a thread waits for the others.
+    if ctrlc::try_set_handler(|| cleanup::exit(INTERRUPTED)).is_err() {
+        exit_on_signals();
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) if error.exit_code() == 0 => {
@@ -59,6 +62,25 @@ fn main() -> ExitCode {
     match command::run(cli.command) {
         Ok(status) => status,
         Err(error) => print_error(&error.to_string()),
+    }
+}
+
+/// Waits in a thread for SIGINT and SIGTERM, unless they are ignored; then cleans up and exits.
+///
+/// Programs that this one starts do not inherit the blocked signals: the standard library gives
+/// them an empty mask.
+fn exit_on_signals() {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+    let signals = [Signal::SIGINT, Signal::SIGTERM].into_iter();
+    let signals: SigSet = signals.filter(|&signal| ignored >> (signal as i32 - 1) & 1 == 0).collect();
+    if signals.thread_block().is_ok() {
+        std::thread::spawn(move || {
+            if let Ok(signal) = signals.wait() {
+                cleanup::exit(128 + signal as i32);
+            }
+        });
     }
 }
 

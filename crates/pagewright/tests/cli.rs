@@ -357,7 +357,7 @@ fn impossible_recordings_are_refused() {
     let output = scratch.path("out.pwt");
     assert_refused(&["record", "-o", &output], &["<PROGRAM>"]);
     let bare = Command::new(env!("CARGO_BIN_EXE_pagewright"))
-        .args(["record", "-o", &output, "--", "true"])
+        .args(["record", "-o", &output, "--", "/bin/sh"])
         .env("PATH", &scratch.0)
         .output();
     assert_refusal(&bare.unwrap(), &["valgrind is not installed", "apt install valgrind"]);
@@ -402,12 +402,17 @@ fn with_default_sigint() -> Command {
 
 /// Starts the program, sends it SIGINT as soon as `ready` returns true, and waits for its end.
 fn interrupt(command: &mut Command, ready: impl Fn() -> bool) -> Output {
+    end_by("INT", command, ready)
+}
+
+/// As [`interrupt`], by another signal.
+fn end_by(signal: &str, command: &mut Command, ready: impl Fn() -> bool) -> Output {
     let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     while !ready() {
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
     // The shell's own `kill`, because a small system has no such program.
-    let kill = format!("kill -INT {}", child.id());
+    let kill = format!("kill -{signal} {}", child.id());
     assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
     child.wait_with_output().unwrap()
 }
@@ -419,6 +424,14 @@ fn an_interrupted_command_leaves_no_files_and_no_processes() {
     replay.args(["replay", &capture("compile"), "--json", &scratch.path("out.json")]);
     let output = interrupt(&mut replay, || !scratch.files().is_empty());
     assert_eq!(output.status.code(), Some(130));
+    assert!(scratch.files().is_empty(), "{:?}", scratch.files());
+
+    // In the background of a shell without job control, a process ignores SIGINT.
+    let mut replay = Command::new("env");
+    replay.args(["--ignore-signal=INT", env!("CARGO_BIN_EXE_pagewright"), "replay", &capture("compile")]);
+    replay.args(["--json", &scratch.path("out.json")]);
+    let output = end_by("TERM", &mut replay, || !scratch.files().is_empty());
+    assert_eq!(output.status.code(), Some(143));
     assert!(scratch.files().is_empty(), "{:?}", scratch.files());
 
     // A script in place of QEMU writes its process id and never ends.

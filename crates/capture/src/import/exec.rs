@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use super::address_map::page_down;
 use super::context::Context;
 use super::error::ImportError;
-use super::image::{self, ElfFile};
+use super::image::{self, CapturedLayout, ElfFile};
 use super::nr;
 use super::process::{ImagePhase, Process};
 use crate::trace::TaskEvent;
@@ -32,6 +32,17 @@ impl Process {
             Some(path) => self.descriptors.resolve(&path),
             None => self.search(command.first().map_or("", String::as_str)),
         };
+        self.load(name, command, CapturedLayout::valgrind(first_fetch), cx)
+    }
+
+    /// Loads the executable `name` into a new space.
+    pub(super) fn load<W: Write>(
+        &mut self,
+        name: PathBuf,
+        command: Vec<String>,
+        captured: CapturedLayout,
+        cx: &mut Context<'_, W>,
+    ) -> Result<(), ImportError> {
         let executable = self.program(name)?;
         let interpreter = match executable.interpreter() {
             Some(path) => Some(self.program(path.to_owned())?),
@@ -42,11 +53,12 @@ impl Process {
             Some(program) => Some((program, cx.file(&program.path)?)),
             None => None,
         };
-        let loaded = image::load((&executable, file), interpreter, command, first_fetch, cx.options.layout);
+        let loaded = image::load((&executable, file), interpreter, command, captured, cx.options.layout);
         self.descriptors.exec();
         self.tool_ranges.clear();
         self.pending.clear();
         self.space = loaded.space;
+        self.stack_top = captured.stack_top;
         self.fresh_stack = true;
         self.emit_task(TaskEvent::Exec { image: loaded.image }, cx)?;
         for addr in loaded.padded {
@@ -59,7 +71,7 @@ impl Process {
     pub(super) fn fill_stack<W: Write>(&mut self, captured: u64, cx: &mut Context<'_, W>) -> Result<(), ImportError> {
         self.fresh_stack = false;
         let bottom = page_down(captured);
-        self.kernel_touch(bottom, image::CAPTURED_STACK_TOP - bottom, true, cx)
+        self.kernel_touch(bottom, self.stack_top - bottom, true, cx)
     }
 
     /// Finds a command as a shell does.

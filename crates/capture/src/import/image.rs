@@ -24,7 +24,7 @@ const INTERPRETERS_MAX: usize = 5;
 /// Valgrind's address of a position-independent executable (`m_ume/elf.c`).
 const CAPTURED_EXECUTABLE: u64 = 0x10_8000;
 /// The first address above valgrind's stack (`aspacem`'s `suggested_clstack_end`).
-pub(super) const CAPTURED_STACK_TOP: u64 = 0x1f_ff00_1000;
+const CAPTURED_STACK_TOP: u64 = 0x1f_ff00_1000;
 /// `ELF_ET_DYN_BASE` of x86-64, two thirds of the address space.
 const ET_DYN_BASE: u64 = 0x5555_5555_4000;
 /// `STACK_TOP` of x86-64 with 47 bits.
@@ -108,6 +108,12 @@ impl ElfFile {
         self.interpreter.as_deref()
     }
 
+    /// The lowest address of code, as linked.
+    fn code(&self) -> u64 {
+        let code = self.segments.iter().filter(|segment| segment.prot.contains(Prot::EXEC));
+        code.map(|segment| segment.vaddr).min().unwrap_or(0)
+    }
+
     /// The first and the end address of all segments, as linked, in whole pages.
     fn span(&self) -> (u64, u64) {
         let start = self.segments.first().map_or(0, |segment| page_down(segment.vaddr));
@@ -129,6 +135,24 @@ fn prot(flags: elf::ProgramFlags) -> Prot {
         .fold(Prot(0), |prot, (_, bit)| prot | bit)
 }
 
+/// Where the capturing tool places an image.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CapturedLayout {
+    /// The address of the first instruction.
+    pub(super) first_fetch: u64,
+    /// The lowest address of the executable's code; `None` for valgrind's fixed address.
+    pub(super) start_code: Option<u64>,
+    /// The first address above the stack.
+    pub(super) stack_top: u64,
+}
+
+impl CapturedLayout {
+    /// That of valgrind.
+    pub(super) fn valgrind(first_fetch: u64) -> Self {
+        Self { first_fetch, start_code: None, stack_top: CAPTURED_STACK_TOP }
+    }
+}
+
 /// A reconstructed image.
 pub(super) struct LoadedImage {
     pub(super) image: ExecImage,
@@ -147,14 +171,15 @@ struct ElfPlacement<'a> {
 
 /// Maps `program` and its interpreter as `load_elf_binary` does.
 ///
-/// `first_fetch` is the address of the image's first instruction in the log.
+/// `captured` has the places of its parts in the log.
 pub(super) fn load(
     program: (&ElfFile, FileId),
     interpreter: Option<(&ElfFile, FileId)>,
     args: Vec<String>,
-    first_fetch: u64,
+    captured: CapturedLayout,
     layout: AddressLayout,
 ) -> LoadedImage {
+    let first_fetch = captured.first_fetch;
     let (executable, file) = program;
     let mut loaded = LoadedImage {
         image: ExecImage {
@@ -171,7 +196,13 @@ pub(super) fn load(
     let (start, end) = executable.span();
     let (captured_bias, linux_bias) = match (executable.position_independent, interpreter.is_some()) {
         (false, _) => (0, 0),
-        (true, true) => (CAPTURED_EXECUTABLE - start, (ET_DYN_BASE & !(executable.align - 1)) - start),
+        (true, true) => (
+            match captured.start_code {
+                Some(code) => code.wrapping_sub(executable.code()),
+                None => CAPTURED_EXECUTABLE - start,
+            },
+            (ET_DYN_BASE & !(executable.align - 1)) - start,
+        ),
         // A static PIE is mapped like a library (`load_elf_binary`: ET_DYN without interpreter).
         (true, false) => {
             (first_fetch.wrapping_sub(executable.entry), loaded.space.top_down(end - start).0.wrapping_sub(start))
@@ -193,7 +224,7 @@ pub(super) fn load(
         let trace_bias = bias(captured_bias, loaded.space.top_down(end - start).0.wrapping_sub(start));
         loaded.map_segments(&ElfPlacement { program, file, captured_bias, trace_bias });
     }
-    loaded.map_kernel_pages(bias(CAPTURED_STACK_TOP, STACK_TOP));
+    loaded.map_kernel_pages(captured.stack_top, bias(captured.stack_top, STACK_TOP));
     loaded.image.brk = brk;
     loaded.space.set_brk_start(brk);
     loaded.image.mappings.sort_by_key(|mapping| mapping.start);
@@ -225,7 +256,7 @@ impl LoadedImage {
     }
 
     /// Maps vvar and vdso in the highest gap, and the stack.
-    fn map_kernel_pages(&mut self, stack_top: u64) {
+    fn map_kernel_pages(&mut self, captured_stack_top: u64, stack_top: u64) {
         let vvar = self.space.top_down(VVAR + VDSO);
         let vdso = UserAddr(vvar.0 + VVAR);
         // The program has no vdso under valgrind, so its captured address may be that of the trace.
@@ -244,7 +275,7 @@ impl LoadedImage {
             backing: ImageBacking::Vdso {},
         });
         let stack = UserAddr(stack_top - STACK_LIMIT);
-        self.space.place(CAPTURED_STACK_TOP - STACK_LIMIT, stack, STACK_LIMIT, MappedContents::Unaligned);
+        self.space.place(captured_stack_top - STACK_LIMIT, stack, STACK_LIMIT, MappedContents::Unaligned);
         self.image.stack_top = UserAddr(stack_top);
         self.image.mappings.push(ImageMapping {
             start: UserAddr(stack_top - STACK_BYTES),
@@ -254,9 +285,9 @@ impl LoadedImage {
         });
     }
 
-    /// Whether a captured address is in valgrind's stack.
-    pub(super) fn is_stack(captured: u64) -> bool {
-        (CAPTURED_STACK_TOP - STACK_LIMIT..CAPTURED_STACK_TOP).contains(&captured)
+    /// Whether a captured address is in the stack below this address.
+    pub(super) fn is_stack(captured: u64, stack_top: u64) -> bool {
+        (stack_top - STACK_LIMIT..stack_top).contains(&captured)
     }
 }
 
@@ -282,7 +313,13 @@ mod tests {
     #[test]
     fn addresses_are_those_of_linux_without_randomisation() {
         let (exe, interpreter) = (program(0, true), program(0, true));
-        let loaded = load((&exe, FileId(1)), Some((&interpreter, FileId(2))), vec![], 0x400_1040, AddressLayout::Linux);
+        let loaded = load(
+            (&exe, FileId(1)),
+            Some((&interpreter, FileId(2))),
+            vec![],
+            CapturedLayout::valgrind(0x400_1040),
+            AddressLayout::Linux,
+        );
         let starts: Vec<u64> = loaded.image.mappings.iter().map(|mapping| mapping.start.0).collect();
         assert_eq!(
             starts,
@@ -310,7 +347,7 @@ mod tests {
     #[test]
     fn a_fixed_executable_is_mapped_at_its_linked_address() {
         let exe = program(0x40_0000, false);
-        let loaded = load((&exe, FileId(1)), None, vec![], 0x40_1040, AddressLayout::Linux);
+        let loaded = load((&exe, FileId(1)), None, vec![], CapturedLayout::valgrind(0x40_1040), AddressLayout::Linux);
         assert_eq!(loaded.image.mappings[0].start.0, 0x40_0000);
         assert_eq!(loaded.image.mappings[1].backing, ImageBacking::File { file: FileId(1), offset: 0x2000 });
         assert_eq!(loaded.image.brk.0, 0x40_7000);

@@ -1,12 +1,15 @@
 //! The lines of a log, with their numbers.
 //!
-//! A log may be compressed with zstd, as `record` spools it. The first bytes show that.
+//! A log of QEMU's recorder has records instead of lines. A log may be compressed with zstd, as
+//! `record` spools it. The first bytes show both.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+use pagewright_recorder::log::{LogReader, LoggedRun, MAGIC, Record};
 
 use super::error::ImportError;
 
@@ -15,9 +18,15 @@ const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 /// Number of bytes per `read(2)`.
 const BUFFER: usize = 1 << 18;
 
+/// The contents of a log.
+enum Input {
+    Text(Box<dyn BufRead>),
+    Records(LogReader<Box<dyn BufRead>>),
+}
+
 /// The lines of a log.
 pub(super) struct Lines {
-    input: Box<dyn BufRead>,
+    input: Input,
     path: PathBuf,
     line: Vec<u8>,
     number: u64,
@@ -35,8 +44,8 @@ impl Lines {
     /// The next line, without its newline; `None` at the end of the log.
     pub(super) fn next(&mut self) -> Result<Option<&[u8]>, ImportError> {
         self.line.clear();
-        let got = self
-            .input
+        let Input::Text(input) = &mut self.input else { return Ok(None) };
+        let got = input
             .read_until(b'\n', &mut self.line)
             .map_err(|source| ImportError::Log { path: self.path.clone(), source })?;
         if got == 0 {
@@ -48,6 +57,23 @@ impl Lines {
             self.line.pop();
         }
         Ok(Some(&self.line))
+    }
+
+    /// Whether the log has records instead of lines.
+    pub(super) fn has_records(&self) -> bool {
+        matches!(self.input, Input::Records(_))
+    }
+
+    /// The next record, whose runs go to `runs`; `None` at the end of the log, and for lines.
+    pub(super) fn next_record(&mut self, runs: &mut Vec<LoggedRun>) -> Result<Option<Record>, ImportError> {
+        let Input::Records(input) = &mut self.input else { return Ok(None) };
+        let record = input.next_record().map_err(|source| ImportError::Log { path: self.path.clone(), source })?;
+        self.number = input.number();
+        if let Some(Record::Runs { .. }) = record {
+            runs.clear();
+            runs.extend(input.runs());
+        }
+        Ok(record)
     }
 
     /// The path of the log.
@@ -66,14 +92,17 @@ impl Lines {
     }
 }
 
-fn open(path: &Path, read: &Arc<AtomicU64>) -> io::Result<Box<dyn BufRead>> {
+fn open(path: &Path, read: &Arc<AtomicU64>) -> io::Result<Input> {
     let mut input = BufReader::with_capacity(BUFFER, File::open(path)?);
     let plain: Box<dyn Read> = if input.fill_buf()?.starts_with(&ZSTD_MAGIC) {
         Box::new(zstd::stream::read::Decoder::with_buffer(input)?)
     } else {
         Box::new(input)
     };
-    Ok(Box::new(BufReader::with_capacity(BUFFER, Counted { plain, read: Arc::clone(read) })))
+    let mut plain = BufReader::with_capacity(BUFFER, Counted { plain, read: Arc::clone(read) });
+    let has_records = plain.fill_buf()?.starts_with(&MAGIC);
+    let plain: Box<dyn BufRead> = Box::new(plain);
+    Ok(if has_records { Input::Records(LogReader::new(plain)) } else { Input::Text(plain) })
 }
 
 /// A reader that counts the bytes.

@@ -9,6 +9,10 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use pagewright_recorder::launch::AARCH64;
+use pagewright_recorder::log::Record;
+use pagewright_types::IsaKind;
+
 use super::context::Context;
 use super::error::ImportError;
 use super::lines::Lines;
@@ -24,6 +28,7 @@ const PREAMBLE: usize = 16;
 #[derive(Debug)]
 pub(super) struct LogSet {
     pub(super) root: u32,
+    pub(super) isa: IsaKind,
     logs: BTreeMap<u32, PathBuf>,
 }
 
@@ -33,10 +38,31 @@ struct Preamble {
     pid: Option<u32>,
     parent: Option<u32>,
     command: Vec<String>,
+    is_arm: bool,
+}
+
+/// Reads the first record of a log that has records.
+fn first_record(lines: &mut Lines) -> Result<Preamble, ImportError> {
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    match lines.next_record(&mut Vec::new())? {
+        Some(Record::Image(image)) => Ok(Preamble {
+            pid: Some(image.pid),
+            parent: Some(image.parent),
+            command: image.args.into_iter().map(text).collect(),
+            is_arm: image.machine == AARCH64,
+        }),
+        Some(Record::Child { pid, parent, .. }) => {
+            Ok(Preamble { pid: Some(pid), parent: Some(parent), ..Preamble::default() })
+        }
+        _ => Err(ImportError::Empty { path: lines.path().to_owned() }),
+    }
 }
 
 fn preamble(path: &Path) -> Result<Preamble, ImportError> {
     let mut lines = Lines::open(path, &Arc::default())?;
+    if lines.has_records() {
+        return first_record(&mut lines);
+    }
     let mut found = Preamble::default();
     for _ in 0..PREAMBLE {
         let Some(line) = lines.next()? else { break };
@@ -78,7 +104,8 @@ impl LogSet {
             return Err(ImportError::TwoRoots { first: logs[&root].clone(), second: logs[other].clone() });
         }
         let command = found.command.clone();
-        Ok((Self { root, logs }, command))
+        let isa = if found.is_arm { IsaKind::Aarch64 } else { IsaKind::X86_64 };
+        Ok((Self { root, isa, logs }, command))
     }
 
     fn log(&self, pid: u32) -> Option<&Path> {

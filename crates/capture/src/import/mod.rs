@@ -1,4 +1,4 @@
-//! Importing: the conversion of logs of `valgrind --tool=lackey` into a trace.
+//! Importing: the conversion of logs of valgrind's lackey, or of QEMU's recorder, into a trace.
 //!
 //! ```text
 //! valgrind --tool=lackey --basic-counts=no --trace-mem=yes --trace-syscalls=yes --trace-sched=yes --trace-children=yes
@@ -15,6 +15,7 @@
 //! | --- | --- |
 //! | `lines`, `parser` | the lines of a log, and the items in them |
 //! | `process` | the events of one process, from its log |
+//! | `records`, `arm64` | the records of QEMU's recorder, which are instead of lines |
 //! | `tasks`, `exec`, `image` | threads and children, a new image, the mappings of `execve` |
 //! | `memory`, `buffers`, `files` | memory calls, buffers of other calls, descriptors |
 //! | `address_map` | captured addresses and those of the trace |
@@ -38,6 +39,7 @@
 //! * Heaps beyond 8 MiB: valgrind's `brk` fails, and `malloc` uses `mmap`.
 
 mod address_map;
+mod arm64;
 mod buffers;
 mod context;
 mod error;
@@ -50,6 +52,7 @@ mod merge;
 mod nr;
 mod parser;
 mod process;
+mod records;
 mod runs;
 mod tasks;
 
@@ -64,7 +67,6 @@ use crate::trace::{
     AddressLayout, Compression, MappingSource, NativeCounts, PAGE_SIZE, TraceFile, TraceHeader, TraceSummary,
     TraceWriter,
 };
-use pagewright_types::IsaKind;
 
 /// The treatment of memory that no system call and no executable maps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -147,7 +149,7 @@ pub fn import_to<W: Write>(
     let header = TraceHeader {
         command: options.command.clone().unwrap_or(command),
         tool: options.tool.clone(),
-        isa: IsaKind::X86_64,
+        isa: logs.isa,
         page_size: PAGE_SIZE,
         mappings: if inferred { MappingSource::Premapped } else { MappingSource::SystemCalls },
         layout: if inferred { AddressLayout::AsCaptured } else { options.layout },

@@ -19,11 +19,11 @@ use crate::trace::{
     UserAddr,
 };
 
-const CLONE_VM: u64 = 0x100;
-const CLONE_VFORK: u64 = 0x4000;
+pub(super) const CLONE_VM: u64 = 0x100;
+pub(super) const CLONE_VFORK: u64 = 0x4000;
 /// The number of `vfork(2)` on x86-64.
-const SYS_VFORK: u32 = 58;
-const CLONE_THREAD: u64 = 0x1_0000;
+pub(super) const SYS_VFORK: u32 = 58;
+pub(super) const CLONE_THREAD: u64 = 0x1_0000;
 /// The errno of a `wait` without children.
 const ECHILD: u16 = 10;
 /// The argument −1 of wait4(2), which waits for any child.
@@ -80,13 +80,17 @@ pub(super) struct Process {
     pub(super) open_call: Option<Syscall>,
     pub(super) descriptors: Descriptors,
     pub(super) space: AddressMap,
-    runs: Runs,
+    pub(super) runs: Runs,
     /// The captured ranges of valgrind's preloaded libraries, as start and end.
     pub(super) tool_ranges: Vec<(u64, u64)>,
+    /// Whether the numbers of calls are those of arm64.
+    pub(super) is_arm: bool,
+    /// The first captured address above the stack.
+    pub(super) stack_top: u64,
     /// Whether the image has not accessed its stack yet.
     pub(super) fresh_stack: bool,
     /// Whether the log has had a system call.
-    seen_call: bool,
+    pub(super) seen_call: bool,
     /// The children that no `wait` has returned yet, by their numbers in the log.
     pub(super) children: Vec<u32>,
     pub(super) wait: Option<ChildWait>,
@@ -118,6 +122,8 @@ impl Process {
             space: AddressMap::new(layout),
             runs: Runs::new(),
             tool_ranges: Vec::new(),
+            is_arm: false,
+            stack_top: 0,
             fresh_stack: false,
             seen_call: false,
             children: Vec::new(),
@@ -154,6 +160,8 @@ impl Process {
             space: self.space.clone(),
             runs: Runs::new(),
             tool_ranges: self.tool_ranges.clone(),
+            is_arm: self.is_arm,
+            stack_top: self.stack_top,
             fresh_stack: false,
             seen_call: true,
             children: Vec::new(),
@@ -172,6 +180,9 @@ impl Process {
             && let Some(stop) = self.waited(wait, cx)?
         {
             return Ok(stop);
+        }
+        if self.lines.has_records() {
+            return self.advance_records(quantum, cx);
         }
         for _ in 0..quantum {
             if self.rest.is_empty() {
@@ -277,7 +288,7 @@ impl Process {
     }
 
     /// Makes the thread with this number of valgrind the current one.
-    fn switch<W: Write>(&mut self, slot: u32, cx: &mut Context<'_, W>) -> Result<(), ImportError> {
+    pub(super) fn switch<W: Write>(&mut self, slot: u32, cx: &mut Context<'_, W>) -> Result<(), ImportError> {
         match self.threads.get(&slot) {
             Some(&tid) if tid != self.current => {
                 self.flush(cx)?;
@@ -314,7 +325,7 @@ impl Process {
             AccessKind::Store => (AccessStream::Data, 0, 1),
             AccessKind::Modify => (AccessStream::Data, 1, 1),
         };
-        if self.fresh_stack && stream == AccessStream::Data && LoadedImage::is_stack(access.addr) {
+        if self.fresh_stack && stream == AccessStream::Data && LoadedImage::is_stack(access.addr, self.stack_top) {
             self.fill_stack(access.addr, cx)?;
         }
         let last = access.addr.saturating_add(access.size.max(1) - 1) >> PAGE_SHIFT;
@@ -345,7 +356,7 @@ impl Process {
         Ok(())
     }
 
-    fn translate<W: Write>(
+    pub(super) fn translate<W: Write>(
         &mut self,
         page: u64,
         stream: AccessStream,
@@ -396,7 +407,7 @@ impl Process {
     }
 
     /// Applies a call that has returned to memory, descriptors and threads.
-    fn returned<W: Write>(
+    pub(super) fn returned<W: Write>(
         &mut self,
         call: &Syscall,
         result: Result<u64, u16>,
@@ -440,7 +451,7 @@ impl Process {
         Ok(())
     }
 
-    fn end_of_log<W: Write>(&mut self, cx: &mut Context<'_, W>) -> Result<StopReason, ImportError> {
+    pub(super) fn end_of_log<W: Write>(&mut self, cx: &mut Context<'_, W>) -> Result<StopReason, ImportError> {
         self.flush(cx)?;
         if self.lines.number() == 0 {
             return Err(ImportError::Empty { path: self.lines.path().to_owned() });

@@ -49,6 +49,12 @@ impl Runs {
         self.queue.push(AccessRun { page, reads, writes, stream, origin: AccessOrigin::User, write_first: reads == 0 });
     }
 
+    /// Starts a run that the log has as a whole.
+    pub(super) fn start_logged(&mut self, captured: u64, run: AccessRun) {
+        self.open[run.stream as usize] = (captured, self.queue.len());
+        self.queue.push(run);
+    }
+
     /// Whether the maximum number of runs waits.
     pub(super) fn is_full(&self) -> bool {
         self.queue.len() >= QUEUE

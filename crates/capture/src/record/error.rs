@@ -16,6 +16,12 @@ pub enum RecordError {
         "valgrind is not installed: apt install valgrind (Debian, Ubuntu), dnf install valgrind (Fedora), pacman -S valgrind (Arch)"
     )]
     NoValgrind,
+    /// QEMU was to record the program and cannot.
+    #[error("QEMU cannot record the program: {why}")]
+    NoQemu {
+        /// The reason.
+        why: String,
+    },
     /// The program does not exist.
     #[error("{program}: no such program")]
     NoProgram {
@@ -41,12 +47,14 @@ pub enum RecordError {
     /// `personality(2)` fails, so address randomisation cannot be switched off.
     #[error("cannot switch off address randomisation with personality: {0}")]
     Personality(Errno),
-    /// Valgrind exits without a log.
-    #[error("{program}: valgrind wrote no log and exited with status {status}")]
+    /// The tool exits without a log.
+    #[error("{program}: {tool} wrote no log and exited with status {status}")]
     NoLog {
         /// The program.
         program: String,
-        /// Valgrind's exit status.
+        /// The tool.
+        tool: String,
+        /// The tool's exit status.
         status: i32,
     },
     /// The logs cannot be imported.

@@ -1,4 +1,4 @@
-//! The run of a program under valgrind, whose logs are compressed as they are written.
+//! The run of a program under a tool, whose logs are compressed as they are written.
 //!
 //! Each process opens its log by name, after its fork and again after each exec. The name is that
 //! of a fifo, which exists before the process runs; a thread of this process reads and compresses
@@ -14,6 +14,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use nix::fcntl::{FcntlArg, fcntl};
+use nix::sys::signal::{Signal, kill};
 use nix::sys::stat::Mode;
 use nix::unistd::{Pid, mkfifo};
 
@@ -24,7 +25,7 @@ use crate::cleanup::ScratchDir;
 
 /// Size of a fifo in bytes: the limit for an unprivileged process (`/proc/sys/fs/pipe-max-size`).
 const FIFO_BYTES: usize = 1 << 20;
-/// The pause after a short read, in which the fifo fills, because valgrind writes line by line.
+/// The pause after a short read, in which the fifo fills, because the tool writes little at a time.
 const PAUSE: Duration = Duration::from_micros(500);
 
 /// Runs `command`; returns the logs that are not empty, and the exit status.
@@ -77,13 +78,27 @@ impl Spools<'_> {
         let path = self.scratch.file(&format!("log.{pid}.zst"));
         let stored = path.clone();
         let progress = Arc::clone(self.progress);
-        let thread = thread::spawn(move || compress(reader, &stored, &progress));
+        let thread = thread::spawn(move || spool(reader, &stored, &progress, pid));
         Ok(Spool { writer: Some(writer), thread, path })
     }
 }
 
+/// Compresses the log of a process.
+///
+/// If that fails, the process is killed, and the rest of its log is read and dropped: the process
+/// would otherwise wait for ever for room in the fifo.
+fn spool(mut from: File, to: &Path, progress: &RecordProgress, pid: Pid) -> io::Result<u64> {
+    let compressed = compress(&mut from, to, progress);
+    if compressed.is_err() {
+        // It may have exited already.
+        let _ = kill(pid, Signal::SIGKILL);
+        io::copy(&mut from, &mut io::sink())?;
+    }
+    compressed
+}
+
 /// Compresses everything from the fifo into the file `to`; returns the number of bytes read.
-fn compress(mut from: File, to: &Path, progress: &RecordProgress) -> io::Result<u64> {
+fn compress(from: &mut File, to: &Path, progress: &RecordProgress) -> io::Result<u64> {
     let mut encoder = zstd::stream::write::Encoder::new(File::create(to)?, 1)?;
     let mut buffer = vec![0; FIFO_BYTES];
     let mut total = 0;
@@ -118,5 +133,36 @@ impl Watcher for Spools<'_> {
         if let Some(spool) = self.spools.get_mut(&pid) {
             spool.writer = None;
         }
+        if self.progress.is_limit_reached() {
+            // The process has killed itself; the others would wait for it, or go on.
+            for (&pid, spool) in &self.spools {
+                if spool.writer.is_some() {
+                    // It may have exited already.
+                    let _ = kill(pid, Signal::SIGKILL);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_whose_log_cannot_be_stored_is_killed_and_its_log_drained() {
+        let scratch = ScratchDir::new("spool").expect("there is room");
+        let fifo = scratch.file("fifo");
+        mkfifo(&fifo, Mode::S_IRUSR | Mode::S_IWUSR).expect("it can be created");
+        // It writes more than fits into a fifo, and then waits for longer than the test lasts.
+        let mut child = Command::new("sh");
+        child.args(["-c", "exec >\"$0\"; head -c 9000000 /dev/urandom; exec sleep 600"]).arg(&fifo);
+        let mut child = child.spawn().expect("sh exists");
+        let from = File::open(&fifo).expect("the child opens it");
+        let pid = Pid::from_raw(child.id() as i32);
+        let error = spool(from, Path::new("/dev/full"), &RecordProgress::default(), pid).expect_err("no space");
+        assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+        let status = child.wait().expect("it is a child");
+        assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(Signal::SIGKILL as i32));
     }
 }

@@ -27,7 +27,7 @@ pub(crate) enum Command {
     Info(info::Args),
     /// Run a built-in workload on a simulated machine.
     Run(run::Args),
-    /// Capture a program's accesses and memory calls with valgrind.
+    /// Capture a program's accesses and memory calls with QEMU or valgrind.
     Record(record::Args),
     /// Repeat published measurements of a mechanism and compare the figures.
     Evaluate(evaluate::Args),

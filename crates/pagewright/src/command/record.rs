@@ -4,7 +4,7 @@ use super::{CommandError, examples};
 use crate::files::CommandFiles;
 use crate::progress::{Heartbeat, INTERVAL};
 use crate::show::size;
-use pagewright_capture::record::{RecordOptions, RecordProgress, RecordStage, find_program, record};
+use pagewright_capture::record::{RecordOptions, RecordProgress, RecordStage, RecordTool, find_program, record};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -16,13 +16,28 @@ pub(crate) struct Args {
     /// File to write the capture to.
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
+    /// Tool that records: `qemu`, or `valgrind`, which takes 4 to 60 times as long.
+    ///
+    /// Without the option it is QEMU's user mode if that is installed, else valgrind.
+    #[arg(long, value_enum, value_name = "TOOL")]
+    with: Option<Tool>,
+    /// Ends the recording, and the program, after this many accesses; needs QEMU.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    max_accesses: Option<u64>,
     /// Program to run, a path or a name in PATH.
     ///
-    /// It runs twice: natively for Linux's own counts, then under valgrind for its accesses.
+    /// It runs twice: natively for Linux's counts, then under QEMU or valgrind for its accesses.
     program: String,
     /// Arguments of the program.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     args: Vec<String>,
+}
+
+/// The tools of `--with`.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Tool {
+    Qemu,
+    Valgrind,
 }
 
 impl Args {
@@ -39,11 +54,19 @@ impl Args {
 
 /// Records the program; returns its exit status.
 pub(crate) fn run(args: &Args) -> Result<ExitCode, CommandError> {
-    let options = RecordOptions::default();
+    let tool = match args.with {
+        None => RecordTool::Any,
+        Some(Tool::Qemu) => RecordTool::Qemu,
+        Some(Tool::Valgrind) => RecordTool::Valgrind,
+    };
+    let options = RecordOptions { tool, max_accesses: args.max_accesses, ..RecordOptions::default() };
     let progress = Arc::clone(&options.progress);
     let heartbeat = Heartbeat::start(INTERVAL, move || eprintln!("pagewright: {}", progress_text(&progress)));
     let recording = record(&args.output, &args.program, &args.args, &options)?;
     drop(heartbeat);
+    if let Some(why) = &recording.without_qemu {
+        eprintln!("pagewright: recorded by valgrind, which is slow, because {why}");
+    }
     let summary = &recording.summary;
     eprintln!(
         "pagewright: {}: {} accesses in {} events, {} processes, {} threads",
@@ -53,6 +76,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, CommandError> {
         summary.processes,
         summary.threads,
     );
+    if recording.limited {
+        eprintln!("pagewright: the recording ended at --max-accesses, and the program with it");
+        return Ok(ExitCode::SUCCESS);
+    }
     let status = recording.status;
     if status != 0 {
         eprintln!("pagewright: {} failed: its exit status was {status}; the capture is kept", args.program);
@@ -69,11 +96,30 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, CommandError> {
 fn progress_text(progress: &RecordProgress) -> String {
     match progress.stage() {
         RecordStage::Native => "the program runs natively, for Linux's counts".to_owned(),
-        RecordStage::Valgrind => format!("the program runs under valgrind: {} of log so far", size(progress.logged())),
+        RecordStage::Tool => tool_text(progress),
         RecordStage::Import => {
             let (imported, logged) = (progress.imported(), progress.logged());
             format!("converting the log: {} %", imported * 100 / logged.max(1))
         }
+    }
+}
+
+/// A line about the run under the tool: the accesses so far, their rate, and the time that remains.
+fn tool_text(progress: &RecordProgress) -> String {
+    let (Some(accesses), Some(time)) = (progress.accesses(), progress.tool_time()) else {
+        return format!("the program runs under valgrind: {} of log so far", size(progress.logged()));
+    };
+    let rate = accesses as f64 / time.as_secs_f64().max(0.001);
+    let text = format!(
+        "the program runs under QEMU: {:.1} M accesses so far, {:.1} M a second",
+        accesses as f64 / 1e6,
+        rate / 1e6
+    );
+    match progress.max_accesses() {
+        Some(max) if accesses > 0 => {
+            format!("{text}; at most {:.0} s to --max-accesses", max.saturating_sub(accesses) as f64 / rate)
+        }
+        _ => text,
     }
 }
 
