@@ -43,7 +43,7 @@ fn operations() -> u64 {
 }
 
 fn compared(seed: u64, operations: u64) -> LinuxComparison {
-    let compared = compare(seed, operations, HugePrograms::Some).expect("a Linux that allows ptrace");
+    let compared = compare(seed, operations, HugePrograms::Some, &mut |_| {}).expect("a Linux that allows ptrace");
     if let Some(difference) = &compared.difference {
         panic!("{}", report::difference(difference));
     }

@@ -212,12 +212,18 @@ pub fn nth(seed: u64, number: u64, huge: HugePrograms) -> RandomProgram {
 
 /// Runs programs on both sides until `operations` operations are compared, or until a difference.
 ///
-/// Minimises the program that shows the difference.
+/// Minimises the program that shows the difference. `compared` is called before each program, with
+/// the number of operations compared so far.
 ///
 /// # Errors
 /// [`AgainstError`], if the host's Linux cannot be used.
-pub fn compare(seed: u64, operations: u64, huge: HugePrograms) -> Result<LinuxComparison, AgainstError> {
-    search(seed, operations, huge, Pair::start)
+pub fn compare(
+    seed: u64,
+    operations: u64,
+    huge: HugePrograms,
+    compared: &mut dyn FnMut(u64),
+) -> Result<LinuxComparison, AgainstError> {
+    search((seed, operations, huge), Pair::start, compared)
 }
 
 /// Runs one program on both sides.
@@ -231,15 +237,15 @@ pub fn compare_again(program: &RandomProgram) -> Result<Option<DifferenceReport>
 }
 
 fn search(
-    seed: u64,
-    operations: u64,
-    huge: HugePrograms,
+    (seed, operations, huge): (u64, u64, HugePrograms),
     start: fn() -> Result<Pair, AgainstError>,
+    compared: &mut dyn FnMut(u64),
 ) -> Result<LinuxComparison, AgainstError> {
     let begun = Instant::now();
     let mut all = LinuxComparison::default();
     let mut pair = start()?;
     while all.operations + pair.operations() < operations && all.difference.is_none() {
+        compared(all.operations + pair.operations());
         let whole = nth(seed, all.programs + pair.programs(), huge);
         let Some(difference) = pair.run(&whole)? else { continue };
         // The difference may have left the two machines in different states: use new ones.
@@ -326,7 +332,8 @@ mod tests {
             pair.copy_page_tables();
             Ok(pair)
         };
-        let compared = search(2, 100_000, HugePrograms::Some, copying).expect("a Linux that allows ptrace");
+        let compared =
+            search((2, 100_000, HugePrograms::Some), copying, &mut |_| {}).expect("a Linux that allows ptrace");
         if let Some(difference) = &compared.difference {
             panic!("{}", report::difference(difference));
         }
@@ -335,7 +342,8 @@ mod tests {
 
     #[test]
     fn a_difference_is_found_and_minimised() {
-        let compared = search(1, 20_000, HugePrograms::Some, with_plain_fetches).expect("a Linux that allows ptrace");
+        let compared = search((1, 20_000, HugePrograms::Some), with_plain_fetches, &mut |_| {})
+            .expect("a Linux that allows ptrace");
         let found = compared.difference.expect("a page that is resident on one side only");
         let (setup, body) = found.program.steps();
         let steps: Vec<Operation> = setup.iter().chain(&body).map(|step| step.operation).collect();

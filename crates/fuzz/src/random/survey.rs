@@ -162,16 +162,18 @@ fn cpu_time() -> Duration {
 
 /// Runs programs until the minimums of `plan` are reached, or until a finding, which is minimised.
 ///
+/// `ran` is called after each program.
+///
 /// # Errors
 /// [`LabError`], if the machine cannot be built.
-pub fn survey(isa: IsaKind, plan: &SurveyPlan) -> Result<Survey, LabError> {
+pub fn survey(isa: IsaKind, plan: &SurveyPlan, ran: &mut dyn FnMut(&Survey)) -> Result<Survey, LabError> {
     match isa {
-        IsaKind::X86_64 => survey_on::<X86_64>(plan),
-        IsaKind::Aarch64 => survey_on::<Aarch64>(plan),
+        IsaKind::X86_64 => survey_on::<X86_64>(plan, ran),
+        IsaKind::Aarch64 => survey_on::<Aarch64>(plan, ran),
     }
 }
 
-fn survey_on<I: Isa>(plan: &SurveyPlan) -> Result<Survey, LabError> {
+fn survey_on<I: Isa>(plan: &SurveyPlan, ran: &mut dyn FnMut(&Survey)) -> Result<Survey, LabError> {
     let mut survey = Survey::new(I::KIND);
     let begun = cpu_time();
     while survey.fast.checked() < plan.accesses && survey.bug.is_none() {
@@ -182,6 +184,7 @@ fn survey_on<I: Isa>(plan: &SurveyPlan) -> Result<Survey, LabError> {
         survey.fast += &counts;
         survey.fast_programs += 1;
         survey.fast_time = cpu_time() - begun;
+        ran(&survey);
     }
     let begun = cpu_time();
     while survey.calls_programs < survey.fast_programs.div_ceil(FAST_PER_CALLS) && survey.bug.is_none() {
@@ -192,6 +195,7 @@ fn survey_on<I: Isa>(plan: &SurveyPlan) -> Result<Survey, LabError> {
         survey.calls += &counts;
         survey.calls_programs += 1;
         survey.calls_time = cpu_time() - begun;
+        ran(&survey);
     }
     let begun = cpu_time();
     while survey.distinct < plan.schedules && survey.bug.is_none() {
@@ -205,6 +209,7 @@ fn survey_on<I: Isa>(plan: &SurveyPlan) -> Result<Survey, LabError> {
         survey.steps += search.steps;
         survey.tally += &search.tally;
         survey.explored_time = cpu_time() - begun;
+        ran(&survey);
         survey.bug = search.failing.map(|found| minimise::minimise_explored::<I>(&program, &found));
     }
     Ok(survey)

@@ -9,6 +9,7 @@
 
 use super::{CommandError, examples};
 use crate::options::{NodeOptions, OptionError, parse_isa};
+use crate::progress::StepProgress;
 use pagewright_check::{Antecedent, ReplayToken, Tally, explain};
 use pagewright_fuzz::against::{self, AgainstError, HugePrograms};
 use pagewright_fuzz::random::{
@@ -180,7 +181,10 @@ fn compare_with(system: &str, args: &Args) -> Result<ExitCode, CommandError> {
                 Some(Theme::Huge) => HugePrograms::All,
                 Some(_) => return Err(CheckError::ThemeAgainst.into()),
             };
-            let compared = against::compare(args.seed, operations, huge).map_err(CheckError::NotCompared)?;
+            let progress = StepProgress::start("check");
+            let mut ran = |compared| progress.show(&format!("{compared} of {operations} operations compared"));
+            let compared = against::compare(args.seed, operations, huge, &mut ran).map_err(CheckError::NotCompared)?;
+            drop(progress);
             out.write_all(against::report::comparison(&compared).as_bytes())?;
             compared.difference
         }
@@ -196,22 +200,34 @@ fn run_many(args: &Args, isa: Option<IsaKind>, nodes: ProgramNodes) -> Result<Ex
     let Args { seed, cpus, schedules, theme, .. } = *args;
     let plan = SurveyPlan { seed, cpus, accesses, schedules, theme, nodes };
     let (mut total, mut surveys) = (Tally::default(), Vec::new());
+    let progress = StepProgress::start("check");
+    let mut ran = |survey: &Survey| progress.show(&progress_text(survey, &plan));
     let mut out = io::stdout().lock();
     let isas = isa.map_or(IsaKind::ALL.to_vec(), |isa| vec![isa]);
     for isa in isas.iter().copied() {
-        let survey = survey(isa, &plan).map_err(CheckError::Lab)?;
+        let survey = survey(isa, &plan, &mut ran).map_err(CheckError::Lab)?;
         total += &survey.tally;
-        out.write_all(survey_text(&survey).as_bytes())?;
+        progress.suspend(|| out.write_all(survey_text(&survey).as_bytes()))?;
         if let Some(bug) = &survey.bug {
-            out.write_all(bug_text(bug, args).as_bytes())?;
+            progress.suspend(|| out.write_all(bug_text(bug, args).as_bytes()))?;
             return Ok(ExitCode::FAILURE);
         }
         surveys.push(survey);
     }
+    drop(progress);
     let (text, vacuous) = antecedents_text(&total, &isas, &plan);
     out.write_all(text.as_bytes())?;
     out.write_all(meetings_text(&surveys, &plan).as_bytes())?;
     Ok(if vacuous && args.theme.is_none() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// How much of the plan has been run.
+fn progress_text(survey: &Survey, plan: &SurveyPlan) -> String {
+    let isa = survey.isa;
+    if survey.explored_programs > 0 {
+        return format!("{isa}: {} of {} schedules", survey.distinct, plan.schedules);
+    }
+    format!("{isa}: {} of {} accesses checked", survey.fast.checked(), plan.accesses)
 }
 
 /// Runs one program, under one schedule if a token is given.
