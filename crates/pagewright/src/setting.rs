@@ -1,6 +1,6 @@
 //! The settings that `--set` and `--compare` change, by name.
 //!
-//! Key types: [`Setting`], a name; [`Comparison`], a name with values. The memory manager checks
+//! Key types: [`Setting`], a name; [`Comparison`], names with values. The memory manager checks
 //! the values of its own settings ([`MmSetting::values`]).
 
 use crate::options::OptionError;
@@ -40,6 +40,8 @@ pub(crate) enum SettingError {
     Twice(&'static str),
     #[error("--set also gives {0}")]
     AlsoSet(&'static str),
+    #[error("{combinations} combinations of all values; at most {most} are compared")]
+    TooMany { combinations: usize, most: usize },
     #[error("{setting} has no effect on {isa}")]
     NoEffect { setting: &'static str, isa: IsaKind },
     #[error("{0} is a setting of simulated machines, not of the kernel")]
@@ -167,59 +169,100 @@ pub(crate) fn suggestion(word: &str, known: impl Iterator<Item = &'static str>) 
         .map_or_else(String::new, |(_, known)| format!(" (did you mean {known}?)"))
 }
 
-/// A setting with the values to compare, which are different.
+/// Settings with the values to compare, which are different.
+///
+/// Every value of a setting is combined with every value of the others.
 #[derive(Clone, Debug)]
 pub(crate) struct Comparison {
-    setting: Setting,
-    values: Vec<u64>,
+    settings: Vec<(Setting, Vec<u64>)>,
 }
 
 impl Comparison {
     const OPTION: &'static str = "--compare";
+    /// Maximum number of combinations, each of which is a column.
+    const MOST: usize = 64;
 
-    /// Parses `NAME=A,B` with two values or more; `set` are the settings that `--set` gives.
-    pub(crate) fn parse(argument: &str, set: &[Setting]) -> Result<Self, OptionError> {
-        let parsed = || {
-            let (name, texts) = argument.split_once('=').ok_or(SettingError::NotNameValues)?;
-            let setting = Setting::named(name)?;
-            if set.contains(&setting) {
-                return Err(SettingError::AlsoSet(setting.name()));
-            }
-            let mut values = Vec::new();
-            for text in texts.split(',') {
-                let value = setting.value(text)?;
-                if values.contains(&value) {
-                    return Err(SettingError::SameValue(setting.shown(value)));
+    /// Parses `NAME=A,B` with two values or more for each argument.
+    ///
+    /// `set` are the settings that `--set` gives.
+    pub(crate) fn parse(arguments: &[String], set: &[Setting]) -> Result<Self, OptionError> {
+        let mut settings: Vec<(Setting, Vec<u64>)> = Vec::new();
+        for argument in arguments {
+            let parsed = || {
+                let (setting, values) = Self::parse_one(argument)?;
+                if set.contains(&setting) {
+                    return Err(SettingError::AlsoSet(setting.name()));
                 }
-                values.push(value);
-            }
-            if values.len() < 2 {
-                return Err(SettingError::NotNameValues);
-            }
-            Ok(Self { setting, values })
-        };
-        parsed().map_err(SettingError::of(Self::OPTION, argument))
+                if settings.iter().any(|(other, _)| *other == setting) {
+                    return Err(SettingError::Twice(setting.name()));
+                }
+                let combinations = settings.iter().map(|(_, values)| values.len()).product::<usize>() * values.len();
+                if combinations > Self::MOST {
+                    return Err(SettingError::TooMany { combinations, most: Self::MOST });
+                }
+                Ok((setting, values))
+            };
+            settings.push(parsed().map_err(SettingError::of(Self::OPTION, argument))?);
+        }
+        Ok(Self { settings })
     }
 
-    /// The configurations with the setting at each of its values.
+    fn parse_one(argument: &str) -> Result<(Setting, Vec<u64>), SettingError> {
+        let (name, texts) = argument.split_once('=').ok_or(SettingError::NotNameValues)?;
+        let setting = Setting::named(name)?;
+        let mut values = Vec::new();
+        for text in texts.split(',') {
+            let value = setting.value(text)?;
+            if values.contains(&value) {
+                return Err(SettingError::SameValue(setting.shown(value)));
+            }
+            values.push(value);
+        }
+        if values.len() < 2 {
+            return Err(SettingError::NotNameValues);
+        }
+        Ok((setting, values))
+    }
+
+    /// Whether there is nothing to compare: one combination, without any setting.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.settings.is_empty()
+    }
+
+    /// All combinations; the last setting changes fastest.
+    fn combinations(&self) -> Vec<Vec<(Setting, u64)>> {
+        self.settings.iter().fold(vec![Vec::new()], |combinations, (setting, values)| {
+            let with = |combination: Vec<(Setting, u64)>| {
+                values.iter().map(move |value| [combination.as_slice(), &[(*setting, *value)]].concat())
+            };
+            combinations.into_iter().flat_map(with).collect()
+        })
+    }
+
+    /// The configurations with each combination.
     pub(crate) fn apply(&self, isa: IsaKind, config: &ReplayConfig) -> Result<Vec<ReplayConfig>, OptionError> {
-        let with = |value: &u64| {
+        let with = |combination: Vec<(Setting, u64)>| {
             let mut config = config.clone();
-            self.setting.apply(*value, isa, &mut config).map(|()| config)
+            for (setting, value) in combination {
+                setting.apply(value, isa, &mut config).map_err(SettingError::of(Self::OPTION, setting.name()))?;
+            }
+            Ok(config)
         };
-        let configs: Result<Vec<_>, _> = self.values.iter().map(with).collect();
-        configs.map_err(SettingError::of(Self::OPTION, self.setting.name()))
+        self.combinations().into_iter().map(with).collect()
     }
 
-    /// The headings of the columns: the setting with each value.
+    /// The names of the columns: the settings with their values.
     pub(crate) fn headings(&self) -> Vec<String> {
-        self.values.iter().map(|value| format!("{}={}", self.setting.name(), self.setting.shown(*value))).collect()
+        let one = |(setting, value): &(Setting, u64)| format!("{}={}", setting.name(), setting.shown(*value));
+        let heading = |combination: Vec<_>| combination.iter().map(one).collect::<Vec<_>>().join(" ");
+        self.combinations().into_iter().map(heading).collect()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use pagewright_sim::MachineConfig;
 
     #[test]
     fn a_misspelt_word_suggests_the_one_that_was_meant() {
@@ -228,6 +271,31 @@ mod tests {
         assert_eq!(named("fault_around"), "unknown setting fault_around (did you mean fault_around_bytes?)");
         assert_eq!(named("nopicd"), "unknown setting nopicd (did you mean nopcid?)");
         assert!(named("zzz").contains("; the settings are vm.admin_reserve_kbytes, "), "{}", named("zzz"));
+    }
+
+    #[test]
+    fn every_value_is_combined_with_every_value_of_the_other_settings() {
+        let parse = |arguments: &[&str]| {
+            let arguments: Vec<String> = arguments.iter().map(ToString::to_string).collect();
+            Comparison::parse(&arguments, &[])
+        };
+        let both = parse(&["cow_page_tables=never,always", "nopcid=0,1"]).expect("known settings");
+        let headings = both.headings();
+        assert_eq!(headings.len(), 4);
+        assert_eq!(
+            [&*headings[1], &headings[2]],
+            ["cow_page_tables=never nopcid=1", "cow_page_tables=always nopcid=0"]
+        );
+        let machine = MachineConfig::default_for(IsaKind::X86_64).expect("a profile");
+        let configs = both.apply(IsaKind::X86_64, &ReplayConfig::new(machine)).expect("x86-64 has both");
+        assert_eq!(configs.iter().map(|config| config.machine.tagged).collect::<Vec<_>>(), [true, false, true, false]);
+        let none = parse(&[]).expect("nothing is wrong");
+        assert!(none.is_empty());
+        assert_eq!(none.headings(), [""], "one replay without a setting");
+        let refused = |arguments: &[&str]| parse(arguments).expect_err("refused").to_string();
+        assert!(refused(&["nopcid=0,1", "nopcid=1,0"]).contains("nopcid is given twice"));
+        let many: Vec<String> = (0..65).map(|value| value.to_string()).collect();
+        assert!(refused(&[&format!("vm.swappiness={}", many.join(","))]).contains("65 combinations"));
     }
 
     #[test]

@@ -128,6 +128,7 @@ fn bad_options_are_refused() {
     assert_refused(&["replay", sort, "--compare", "nopcid=0,1,00"], &["--compare nopcid=0,1,00", "0 is given twice"]);
     assert_refused(&["replay", sort, "--set", "nopcid=1", "--compare", "nopcid=0,1"], &["--set also gives nopcid"]);
     assert_refused(&["replay", sort, "--set", "nopcid=1", "--set", "nopcid=0"], &["nopcid is given twice"]);
+    assert_refused(&["replay", sort, "--compare", "nopcid=0,1", "--compare", "nopcid=0,1"], &["nopcid is given twice"]);
     assert_refused(&["replay", sort, "--seeds", "2"], &["--compare"]);
     assert_refused(&["replay", sort, "--compare", "nopcid=0,1", "--seeds", "101"], &["--seeds", "from 1 to 100"]);
 }
@@ -257,6 +258,40 @@ fn accesses_by_node_are_shown_with_the_remark_that_no_cache_is_modelled() {
     }
     let one = replay_sort(&[]);
     assert!(!one.contains("no cache"), "{one}");
+}
+
+#[test]
+fn a_comparison_of_shared_tables_says_what_they_mean_to_the_program() {
+    let compare = ["--compare", "cow_page_tables=never,always", "--seeds", "1"];
+    let sort = replay_sort(&compare);
+    assert!(sort.contains("The program never forks"), "{sort}");
+    let scratch = Scratch::new("forks");
+    let json = scratch.path("out.json");
+    let shell = capture("shell");
+    let both = [&compare[..], &["--compare", "tlb_batch=never,auto", "--json", &json]].concat();
+    let output = pagewright(&[&["replay", &shell], &both[..]].concat());
+    let text = String::from_utf8(output.stdout).unwrap();
+    let json: serde_json::Value = serde_json::from_slice(&fs::read(&json).unwrap()).unwrap();
+    let runs = json["runs"].as_array().unwrap();
+    let labels: Vec<_> = runs.iter().map(|run| run["label"].as_str().unwrap()).collect();
+    assert_eq!(labels.len(), 4, "{labels:?}");
+    assert_eq!(
+        (labels[1], labels[2]),
+        ("cow_page_tables=never tlb_batch=auto", "cow_page_tables=always tlb_batch=never")
+    );
+    assert!(text.contains(&format!(" #3  {}", labels[2])), "{text}");
+    let forks = |run: usize, name: &str| runs[run]["forks"][name].as_u64().unwrap();
+    assert!(text.contains(&format!("The program forks {} times", forks(0, "forks"))), "{text}");
+    assert!(forks(2, "total_ns") < forks(0, "total_ns"), "a fork that shares tables is shorter");
+    assert!((1..forks(0, "total_ns")).contains(&forks(0, "longest_ns")));
+    let tables = |run: usize, name: &str| runs[run]["forks"]["most_tables"][name].as_u64().unwrap();
+    assert!(tables(0, "processes") > 1 && tables(0, "private_bytes") == tables(0, "all_bytes"), "nothing is shared");
+    let resident = |run: usize| {
+        let of = |image: &serde_json::Value| image["peak_rss_bytes"].as_u64().unwrap_or(0);
+        runs[run]["images"].as_array().unwrap().iter().map(of).sum::<u64>() / 1024
+    };
+    let more = (resident(2) - resident(0)).to_string();
+    assert!(text.replace(',', "").contains(&format!("Peak RSS rises by up to {more} kB")), "{text}");
 }
 
 #[test]

@@ -7,6 +7,7 @@ use super::kswapd::Kswapd;
 use super::process::{LifeState, Process, Thread, WaitReason};
 use super::queue::{Op, Work};
 
+use super::forks::ForkLog;
 use super::report::{MeasuredTimes, ModelledTimes, NamedCounts, OracleReport, ReplayReport, SkippedCall};
 use super::settles::SettleReport;
 use super::source::EventSource;
@@ -94,6 +95,7 @@ pub(super) struct Engine<'l, I: Isa> {
     accesses: u64,
     pub(super) images: Vec<ImageCounts>,
     faults: FaultLog,
+    pub(super) forks: ForkLog,
     pub(super) tiers: TierReport,
     pub(super) settles: SettleReport,
     pub(super) not_replayed: BTreeMap<String, u64>,
@@ -122,6 +124,7 @@ impl<'l, I: Isa> Engine<'l, I> {
             accesses: 0,
             images: Vec::new(),
             faults: FaultLog::new(lab),
+            forks: ForkLog::default(),
             tiers: TierReport::new(lab),
             settles: SettleReport::default(),
             not_replayed: BTreeMap::new(),
@@ -472,6 +475,7 @@ impl<'l, I: Isa> Engine<'l, I> {
                 memory_ns: memory_ns(|pair| pair.latency),
                 memory_ns_band: [memory_ns(|pair| pair.band[0]), memory_ns(|pair| pair.band[1])],
             },
+            forks: self.forks.report(),
             images,
             faults_by_mapping: self.faults.by_mapping(),
             faults_over_time: self.faults.timeline(),

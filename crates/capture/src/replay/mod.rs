@@ -35,6 +35,7 @@ mod error;
 mod faults;
 mod feed;
 mod file;
+mod forks;
 mod kswapd;
 mod process;
 mod queue;
@@ -46,6 +47,7 @@ mod ticks;
 mod turnover;
 
 pub use error::{CaptureReplayError, DivergedCall, TraceInconsistency};
+pub use forks::{ForkReport, TableMemory};
 pub use report::{
     FaultTimeline, MappingFaults, MeasuredTimes, ModelledTimes, NamedCounts, NodeReport, OracleReport, ReplayReport,
     SkippedCall,

@@ -1,5 +1,6 @@
 //! The results of a replay, each number under one name.
 
+use super::forks::ForkReport;
 use super::settles::SettleReport;
 use super::turnover::TierReport;
 use crate::ImageCounts;
@@ -153,6 +154,8 @@ pub struct ReplayReport {
     pub counters: NamedCounts,
     /// Modelled times.
     pub modelled: ModelledTimes,
+    /// The forks, and the page tables.
+    pub forks: ForkReport,
     /// All program images, by process and then by `execve`.
     pub images: Vec<ImageCounts>,
     /// The faults of accesses by mapping, the most first; those inside memory calls are not in it.

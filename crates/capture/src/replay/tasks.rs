@@ -121,7 +121,10 @@ impl<I: Isa> Engine<'_, I> {
         let copy = if vfork {
             space
         } else {
-            self.lab.on(cpu, |mm| mm.fork(&space)).map_err(|error| self.out_of_memory(pid, error))?
+            let began = self.lab.sim().clock(cpu);
+            let copy = self.lab.on(cpu, |mm| mm.fork(&space)).map_err(|error| self.out_of_memory(pid, error))?;
+            self.forks.note_fork(began, self.lab.sim().clock(cpu));
+            copy
         };
         let faults = if vfork { (copy.minor_faults(), copy.major_faults()) } else { (0, 0) };
         let diverged = if vfork { DivergedRanges::default() } else { self.diverged_ranges(pid)?.clone() };
@@ -139,6 +142,7 @@ impl<I: Isa> Engine<'_, I> {
         process.path = path;
         process.name = name;
         process.faults_before = faults;
+        self.forks.note_tables(self.lab, cpu, &self.processes);
         let now = self.lab.sim().clock(cpu);
         self.schedule(child_tid, now)?;
         if vfork {
@@ -157,6 +161,7 @@ impl<I: Isa> Engine<'_, I> {
             }
         }
         self.process(pid)?.threads.push(tid);
+        self.forks.note_tables(self.lab, cpu, &self.processes);
         let space = self.lab.on(cpu, |mm| mm.new_space()).map_err(|error| self.out_of_memory(pid, error))?;
         let previous_image = self.finish_image(cpu, pid)?;
         let process = self.process(pid)?;
@@ -205,6 +210,7 @@ impl<I: Isa> Engine<'_, I> {
             self.thread(tid)?.exit();
             self.sched.exit(pagewright_sim::sched::ThreadId::new(tid));
         }
+        self.forks.note_tables(self.lab, cpu, &self.processes);
         self.finish_image(cpu, pid)?;
         let now = self.lab.sim().clock(cpu);
         self.process(pid)?.life = LifeState::Exited(now);

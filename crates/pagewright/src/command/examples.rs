@@ -67,7 +67,7 @@ mod tests {
             for pair in words.windows(2) {
                 match *pair {
                     ["--set", argument] => drop(Setting::parse_all(&[argument.to_owned()]).expect(line)),
-                    ["--compare", argument] => drop(Comparison::parse(argument, &[]).expect(line)),
+                    ["--compare", argument] => drop(Comparison::parse(&[argument.to_owned()], &[]).expect(line)),
                     _ => {}
                 }
             }

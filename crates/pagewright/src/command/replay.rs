@@ -32,9 +32,10 @@ pub(crate) struct Args {
 pub(super) struct OutputOptions {
     /// Replay with a setting at each of these values, and print the results and the changes.
     ///
-    /// Rows that are equal in all replays are hidden.
+    /// With several settings, every value is combined with every value of the others. Rows that are
+    /// equal in all replays are hidden. The replays run on all CPUs of this computer.
     #[arg(long, value_name = "NAME=A,B,…")]
-    compare: Option<String>,
+    compare: Vec<String>,
     /// Number of seeds for each value of --compare, 1 to 100, from --seed on.
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = parse_seeds, requires = "compare")]
     seeds: u64,
@@ -95,16 +96,10 @@ pub(super) fn replay_and_show(
 ) -> Result<ExitCode, CommandError> {
     let mut out = std::io::stdout().lock();
     let config = ReplayConfig { oracle: output.oracle, ..config.clone() };
-    let comparison = match &output.compare {
-        Some(argument) => Some(Comparison::parse(argument, &machine.settings()?)?),
-        None => None,
-    };
-    let (headings, configs) = match &comparison {
-        None => (vec![String::new()], vec![config]),
-        Some(comparison) => (comparison.headings(), comparison.apply(isa, &config)?),
-    };
+    let comparison = Comparison::parse(&output.compare, &machine.settings()?)?;
+    let (headings, configs) = (comparison.headings(), comparison.apply(isa, &config)?);
     let json = output.json.as_deref().map(OutFile::create).transpose()?;
-    let seeds = if comparison.is_some() { output.seeds } else { 1 };
+    let seeds = if comparison.is_empty() { 1 } else { output.seeds };
     let of_seed = |config: &ReplayConfig, seed: u64| {
         let mut config = config.clone();
         config.machine.seed = config.machine.seed.wrapping_add(seed);
@@ -124,9 +119,9 @@ pub(super) fn replay_and_show(
         json.write_runs(&runs)?;
     }
     let shown = if output.all { ComparedRows::All } else { ComparedRows::Different };
-    match (&comparison, columns.first().and_then(|column| column.reports.first())) {
-        (None, Some(report)) => show::report(&mut out, report, output.all)?,
-        (Some(_), _) | (None, None) => show::comparison(&mut out, &columns, shown)?,
+    match columns.first().and_then(|column| column.reports.first()) {
+        Some(report) if comparison.is_empty() => show::report(&mut out, report, output.all)?,
+        _ => show::comparison(&mut out, &columns, shown)?,
     }
     out.flush()?;
     let has_finding = |report: &ReplayReport| report.oracle.as_ref().is_some_and(|oracle| !oracle.findings.is_empty());

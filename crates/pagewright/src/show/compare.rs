@@ -3,10 +3,11 @@
 //! A cell is the median over the seeds, with the range if the seeds differ. Counts, memory and
 //! modelled times have a table each. Rows in which no seed differs between the values are hidden.
 
+use super::forks;
 use super::number::{TimeUnit, grouped};
 use super::single::{MEMORY_TIME, header, is_time, remarks};
 use pagewright_capture::ImageCounts;
-use pagewright_capture::replay::{NodeReport, ReplayReport};
+use pagewright_capture::replay::{NodeReport, ReplayReport, TableMemory};
 use std::io::{self, Write};
 
 /// The replays at one value of the setting.
@@ -103,8 +104,8 @@ impl<'a> ComparisonTable<'a> {
             return Ok(());
         }
         let mut head = vec![title.to_owned()];
-        for (index, column) in self.columns.iter().enumerate() {
-            head.push(column.heading.clone());
+        for index in 0..self.columns.len() {
+            head.push(heading(self.columns, index));
             head.extend((index > 0).then(|| "change".to_owned()));
         }
         let rows = || [&head].into_iter().chain(&self.rows);
@@ -121,6 +122,16 @@ impl<'a> ComparisonTable<'a> {
         }
         writeln!(out)
     }
+}
+
+/// Whether the columns have numbers, because the names of several settings are too wide.
+fn is_numbered(columns: &[ComparedColumn]) -> bool {
+    columns.iter().any(|column| column.heading.contains(' '))
+}
+
+/// The heading of a column.
+fn heading(columns: &[ComparedColumn], index: usize) -> String {
+    if is_numbered(columns) { format!("#{}", index + 1) } else { columns[index].heading.clone() }
 }
 
 /// How the figures of a row are printed.
@@ -144,6 +155,12 @@ fn time(figures: &[u64]) -> NumberText {
 pub(crate) fn comparison(out: &mut impl Write, columns: &[ComparedColumn], shown: ComparedRows<'_>) -> io::Result<()> {
     let Some(report) = columns.first().and_then(|column| column.reports.first()) else { return Ok(()) };
     header(out, report)?;
+    if is_numbered(columns) {
+        for (index, column) in columns.iter().enumerate() {
+            writeln!(out, " {:>3}  {}", heading(columns, index), column.heading)?;
+        }
+        writeln!(out)?;
+    }
     let mut counts = ComparisonTable::new(columns, shown);
     let is_named = |name: &str| match shown {
         ComparedRows::Named(names) => names.contains(&name),
@@ -156,20 +173,38 @@ pub(crate) fn comparison(out: &mut impl Write, columns: &[ComparedColumn], shown
         by_node(&mut counts, report);
     }
     let mut memory = ComparisonTable::new(columns, shown);
-    memory.row("peak RSS, all images, kB", &|report| sum(report, |image| image.peak_rss_bytes) / 1024, &count);
-    memory.row("page tables, all images, kB", &|report| sum(report, |image| image.page_table_bytes) / 1024, &count);
+    memory.row(
+        "peak RSS, all images, kB",
+        &|report| sum_of_images(report, |image| image.peak_rss_bytes) / 1024,
+        &count,
+    );
+    memory.row(
+        "page tables, all images, kB",
+        &|report| sum_of_images(report, |image| image.page_table_bytes) / 1024,
+        &count,
+    );
+    let mut tables = |name: &str, pick: fn(&TableMemory) -> u64| {
+        memory.row(name, &|report| pick(&report.forks.most_tables) / 1024, &count);
+    };
+    tables("page tables at most, kB", |tables| tables.all_bytes);
+    tables("  of one process only", |tables| tables.private_bytes);
+    tables("  of the process with most", |tables| tables.largest_bytes);
+    tables("  the same, in proportion", |tables| tables.largest_proportional_bytes);
     for (index, node) in report.nodes.iter().enumerate() {
         let name = format!("peak in use on node {}, kB", node.node);
         memory.row(&name, &|report| report.nodes.get(index).map_or(0, |node| node.peak_used_bytes) / 1024, &count);
     }
     let mut times = ComparisonTable::new(columns, shown);
     times.row("elapsed", &|report| report.modelled.elapsed_ns, &time);
+    times.row("forks, all CPUs", &|report| report.forks.total_ns, &time);
+    times.row("longest fork", &|report| report.forks.longest_ns, &time);
     times.row("page walks, all CPUs", &|report| report.modelled.walk_ns, &time);
     times.row("waits for flushes, all CPUs", &|report| report.modelled.flush_wait_ns, &time);
     times.row(MEMORY_TIME, &|report| report.modelled.memory_ns, &time);
     counts.print(out, "counts")?;
     memory.print(out, "memory")?;
     times.print(out, "modelled time")?;
+    forks::meaning(out, columns)?;
     let hidden = counts.hidden + memory.hidden + times.hidden;
     if hidden > 0 && !matches!(shown, ComparedRows::Named(_)) {
         writeln!(out, " {hidden} rows are equal in all replays; --all shows them.")?;
@@ -211,7 +246,8 @@ fn by_node(counts: &mut ComparisonTable<'_>, report: &ReplayReport) {
     }
 }
 
-fn sum(report: &ReplayReport, pick: fn(&ImageCounts) -> Option<u64>) -> u64 {
+/// The sum of a figure over all program images.
+pub(super) fn sum_of_images(report: &ReplayReport, pick: fn(&ImageCounts) -> Option<u64>) -> u64 {
     report.images.iter().filter_map(pick).sum()
 }
 

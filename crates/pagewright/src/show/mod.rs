@@ -7,6 +7,7 @@
 mod compare;
 mod contents;
 mod faults;
+mod forks;
 mod images;
 mod number;
 mod single;

@@ -87,7 +87,7 @@ impl OffAndOn {
         machine.nodes = vec![NodeConfig { bytes: memory, cpus: CpuMask::EMPTY }];
         let mut config = ReplayConfig::new(machine);
         (config.oracle, config.swap_slots) = (true, SLOTS);
-        let compared = Comparison::parse(self.setting, &[])?;
+        let compared = Comparison::parse(&[self.setting.to_owned()], &[])?;
         let configs = compared.apply(self.isa, &config)?;
         let source = |_| -> Result<Box<dyn EventSource>, CommandError> { Ok(Box::new(open()?)) };
         let reports = replay_all(self.isa, &configs, &source)?;
