@@ -12,6 +12,7 @@ use super::report::{MeasuredTimes, ModelledTimes, NamedCounts, OracleReport, Rep
 use super::settles::SettleReport;
 use super::source::EventSource;
 use super::tasks::Progress;
+use super::timeline::CpuLog;
 use super::turnover::{self, TierReport};
 use super::{CaptureReplayError, ReplayConfig, TraceInconsistency};
 use crate::ImageCounts;
@@ -95,6 +96,7 @@ pub(super) struct Engine<'l, I: Isa> {
     accesses: u64,
     pub(super) images: Vec<ImageCounts>,
     faults: FaultLog,
+    pub(super) over_time: CpuLog,
     pub(super) forks: ForkLog,
     pub(super) tiers: TierReport,
     pub(super) settles: SettleReport,
@@ -124,6 +126,7 @@ impl<'l, I: Isa> Engine<'l, I> {
             accesses: 0,
             images: Vec::new(),
             faults: FaultLog::new(lab),
+            over_time: CpuLog::new(machine.cpus),
             forks: ForkLog::default(),
             tiers: TierReport::new(lab),
             settles: SettleReport::default(),
@@ -266,15 +269,17 @@ impl<'l, I: Isa> Engine<'l, I> {
 
     fn execute_op(&mut self, cpu: CpuId, pid: u32, tid: u32, op: Op) -> Result<Progress, CaptureReplayError> {
         self.lab.sim().charge(cpu, Cost::Syscall, 1);
-        match op {
+        let progress = match op {
             Op::Call(call, position) => {
                 let mark = self.mark_settles(cpu);
                 self.call(cpu, pid, position, &call)?;
                 self.note_settle(cpu, mark);
-                Ok(Progress::Continue)
+                Progress::Continue
             }
-            Op::Task(task) => self.task(cpu, pid, tid, *task),
-        }
+            Op::Task(task) => self.task(cpu, pid, tid, *task)?,
+        };
+        self.over_time.note(self.lab, cpu);
+        Ok(progress)
     }
 
     /// Executes a run that precedes the image's first data access.
@@ -348,6 +353,7 @@ impl<'l, I: Isa> Engine<'l, I> {
         if after != before {
             let new = FaultPair { minor: after.minor - before.minor, major: after.major - before.major };
             self.faults.note(self.lab, cpu, space, va, new);
+            self.over_time.note(self.lab, cpu);
         }
         touched.map_err(|error| self.access_error(pid, va, error))
     }
@@ -479,6 +485,7 @@ impl<'l, I: Isa> Engine<'l, I> {
             images,
             faults_by_mapping: self.faults.by_mapping(),
             faults_over_time: self.faults.timeline(),
+            cpus_over_time: self.over_time.report(),
             nodes: self.faults.nodes(self.lab),
             not_replayed: self.not_replayed.into_iter().map(|(call, times)| SkippedCall { call, times }).collect(),
             tiers: self.tiers,

@@ -3,17 +3,13 @@
 //! [`FaultLog`] notes each fault, and becomes the parts of the report.
 
 use super::report::{FaultTimeline, MappingFaults, NamedCounts, NodeReport};
+use super::timeline::Timeline;
 use pagewright_arch::Isa;
 use pagewright_lab::Lab;
 use pagewright_mm::Space;
 use pagewright_sim::{MachineEvent, NodeAccesses, Sim};
 use pagewright_types::{Counter, CpuId, NodeId, PAGE_SIZE, VirtAddr};
 use std::collections::BTreeMap;
-
-/// Number of slots of the timeline.
-const SLOTS: usize = 32;
-/// The width of a slot at first, in nanoseconds of modelled time; it doubles as time passes.
-const FIRST_SLOT_NS: u64 = 1000;
 
 /// Minor and major faults.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -29,36 +25,6 @@ pub(super) struct FaultLog {
     by_node: Vec<FaultPair>,
     /// The least number of free frames of each node.
     least_free: Vec<u64>,
-}
-
-/// Faults in slots of equal width; if time passes the last slot, the width doubles.
-#[derive(Debug)]
-struct Timeline {
-    slot_ns: u64,
-    slots: [u64; SLOTS],
-}
-
-impl Timeline {
-    const fn new() -> Self {
-        Self { slot_ns: FIRST_SLOT_NS, slots: [0; SLOTS] }
-    }
-
-    fn add(&mut self, at_ns: u64, faults: u64) {
-        while at_ns / self.slot_ns >= SLOTS as u64 {
-            self.slot_ns *= 2;
-            for slot in 0..SLOTS {
-                let pair = self.slots.get(2 * slot..2 * slot + 2);
-                self.slots[slot] = pair.map_or(0, |pair| pair.iter().sum());
-            }
-        }
-        self.slots[(at_ns / self.slot_ns) as usize] += faults;
-    }
-
-    /// The slots up to the last one with a fault.
-    fn report(&self) -> FaultTimeline {
-        let used = self.slots.iter().rposition(|faults| *faults > 0).map_or(0, |last| last + 1);
-        FaultTimeline { slot_ns: self.slot_ns, faults: self.slots[..used].to_vec() }
-    }
 }
 
 /// The number of free frames of each node.
@@ -128,7 +94,7 @@ impl FaultLog {
     }
 
     pub(super) fn timeline(&self) -> FaultTimeline {
-        self.timeline.report()
+        FaultTimeline { slot_ns: self.timeline.slot_ns(), faults: self.timeline.used().to_vec() }
     }
 
     /// The figures of each node.
@@ -173,22 +139,4 @@ fn remote_flushes<I: Isa>(lab: &Lab<I>, node: NodeId) -> u64 {
     let cpus = (0..frames.cpus()).map(|cpu| CpuId::new(cpu as u16));
     let of_node = cpus.filter(|cpu| frames.node_of_cpu(*cpu) == node);
     of_node.map(|cpu| frames.counters().of(cpu, Counter::NrTlbRemoteFlush)).sum()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_timeline_keeps_every_fault_as_its_slots_grow() {
-        let mut timeline = Timeline::new();
-        timeline.add(0, 1);
-        timeline.add(31_999, 2);
-        assert_eq!(timeline.report().faults.len(), SLOTS);
-        timeline.add(64_000, 4);
-        let report = timeline.report();
-        assert_eq!((report.slot_ns, report.faults.iter().sum::<u64>()), (4000, 7));
-        assert_eq!((report.faults[0], report.faults[7], report.faults[16]), (1, 2, 4));
-        assert_eq!(report.faults.len(), 17, "slots after the last fault are not reported");
-    }
 }

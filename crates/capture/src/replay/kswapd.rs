@@ -73,6 +73,7 @@ impl<I: Isa> Engine<'_, I> {
         let mark = self.mark_settles(cpu);
         lab.on(cpu, |mm| mm.balance(node));
         self.note_settle(cpu, mark);
+        self.over_time.note(lab, cpu);
         if cpu == waker {
             sim.charge(cpu, Cost::ContextSwitch, 1);
             lab.run(cpu, space);

@@ -44,13 +44,14 @@ mod settles;
 mod source;
 mod tasks;
 mod ticks;
+mod timeline;
 mod turnover;
 
 pub use error::{CaptureReplayError, DivergedCall, TraceInconsistency};
 pub use forks::{ForkReport, TableMemory};
 pub use report::{
-    FaultTimeline, MappingFaults, MeasuredTimes, ModelledTimes, NamedCounts, NodeReport, OracleReport, ReplayReport,
-    SkippedCall,
+    CpuTimeline, FaultTimeline, MappingFaults, MeasuredTimes, ModelledTimes, NamedCounts, NodeReport, OracleReport,
+    ReplayReport, SkippedCall,
 };
 pub use settles::SettleReport;
 pub use source::EventSource;

@@ -57,6 +57,23 @@ pub struct FaultTimeline {
     pub faults: Vec<u64>,
 }
 
+/// What each CPU did over modelled time.
+///
+/// The first index is the CPU, the second the slot; a row ends with its last event.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct CpuTimeline {
+    /// The width of a slot, in nanoseconds.
+    pub slot_ns: u64,
+    /// Faults, minor and major.
+    pub faults: Vec<Vec<u64>>,
+    /// Shootdowns that the CPU sent; on arm64, DSBs that complete broadcast invalidations.
+    pub shootdowns: Vec<Vec<u64>>,
+    /// Shootdown IPIs that the CPU handled.
+    pub ipis: Vec<Vec<u64>>,
+    /// Pages that the CPU moved to another frame.
+    pub migrated: Vec<Vec<u64>>,
+}
+
 /// The figures of a NUMA node.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct NodeReport {
@@ -162,7 +179,9 @@ pub struct ReplayReport {
     pub faults_by_mapping: Vec<MappingFaults>,
     /// The same faults over modelled time.
     pub faults_over_time: FaultTimeline,
-    /// All nodes, with the same faults.
+    /// Faults, shootdowns, IPIs and migrations of each CPU over modelled time.
+    pub cpus_over_time: CpuTimeline,
+    /// All nodes, with the same faults as by mapping.
     pub nodes: Vec<NodeReport>,
     /// The calls that the replay skipped.
     pub not_replayed: Vec<SkippedCall>,

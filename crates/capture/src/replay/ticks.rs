@@ -25,6 +25,7 @@ impl<I: Isa> Engine<'_, I> {
             let ticks = now.raw() / TICK.raw();
             *due = Picos::from_nanos((ticks + 1) * TICK.raw() / 1000);
             self.scan(cpu, space, ticks);
+            self.over_time.note(self.lab, cpu);
         }
     }
 }
