@@ -18,8 +18,8 @@ use std::process::Command;
 pub(crate) const BARE_METAL: [&str; 4] = ["rustc-web", "cargo-web", "rust-web-src", "lld"];
 /// Programs, and their packages.
 ///
-/// They record captures, boot the kernel, and compile the programs that run on it.
-const PROGRAMS: [(&str, &str); 7] = [
+/// They record captures, boot the kernel, compile the programs that run on it, and show pages.
+const PROGRAMS: [(&str, &str); 8] = [
     ("valgrind", "valgrind"),
     ("qemu-x86_64", "qemu-user"),
     ("qemu-system-x86_64", "qemu-system-x86"),
@@ -27,6 +27,7 @@ const PROGRAMS: [(&str, &str); 7] = [
     ("gcc", "gcc"),
     ("aarch64-linux-gnu-gcc", "gcc-aarch64-linux-gnu"),
     ("busybox", "busybox-static"),
+    ("chromium", "chromium"),
 ];
 /// The static C library for arm64, and its package.
 const ARM_LIBC: (&str, &str) = ("/usr/aarch64-linux-gnu/lib/libc.a", "libc6-dev-arm64-cross");

@@ -1,13 +1,13 @@
 //! `pagewright`: measures what a memory-management mechanism does to a real program.
 //!
 //! Each command is a file in `command/`; `options` turns arguments into a machine and its settings;
-//! `files` keeps outputs apart from other files; `show/` prints tables. Results go to standard
-//! output, progress and errors to standard error.
+//! `files` keeps outputs apart from other files; `show/` prints tables; `page/` writes HTML.
+//! Results go to standard output, progress and errors to standard error.
 //!
 //! | exit status | meaning |
 //! | --- | --- |
 //! | 0 | success |
-//! | 1 | `check` reports a finding, or `boot --check` gets no verdict |
+//! | 1 | `check`, `replay` or the tour reports a finding, or `boot --check` gets no verdict |
 //! | 2 | bad input; one line on standard error names it |
 //! | 130 | SIGINT; temporary files are removed and child processes are killed |
 //!
@@ -16,7 +16,9 @@
 
 mod command;
 mod files;
+mod made_by;
 mod options;
+mod page;
 mod progress;
 mod setting;
 mod show;

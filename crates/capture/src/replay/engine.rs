@@ -207,6 +207,7 @@ impl<'l, I: Isa> Engine<'l, I> {
                 Work::Run(run) => self.execute_run(cpu, pid, &space, &run)?,
                 Work::Op(op) => {
                     let progress = self.execute_op(cpu, pid, tid, op)?;
+                    self.over_time.note(self.lab, cpu);
                     if self.process(pid)?.phases.complete(item.phase) {
                         self.wake_phase(pid, cpu);
                     }
@@ -269,17 +270,15 @@ impl<'l, I: Isa> Engine<'l, I> {
 
     fn execute_op(&mut self, cpu: CpuId, pid: u32, tid: u32, op: Op) -> Result<Progress, CaptureReplayError> {
         self.lab.sim().charge(cpu, Cost::Syscall, 1);
-        let progress = match op {
+        match op {
             Op::Call(call, position) => {
                 let mark = self.mark_settles(cpu);
                 self.call(cpu, pid, position, &call)?;
                 self.note_settle(cpu, mark);
-                Progress::Continue
+                Ok(Progress::Continue)
             }
-            Op::Task(task) => self.task(cpu, pid, tid, *task)?,
-        };
-        self.over_time.note(self.lab, cpu);
-        Ok(progress)
+            Op::Task(task) => self.task(cpu, pid, tid, *task),
+        }
     }
 
     /// Executes a run that precedes the image's first data access.
@@ -322,11 +321,8 @@ impl<'l, I: Isa> Engine<'l, I> {
         let (reads, writes) = (u64::from(run.reads), u64::from(run.writes));
         let read = if run.stream == AccessStream::Fetch { Access::Exec } else { Access::Read };
         // At most two TLB look-ups; the first access decides the type of the fault.
-        let order = if run.write_first {
-            [(Access::Write, writes), (read, reads)]
-        } else {
-            [(read, reads), (Access::Write, writes)]
-        };
+        let mut order = [(read, reads), (Access::Write, writes)];
+        order.rotate_left(usize::from(run.write_first));
         for (access, times) in order {
             if times > 0 {
                 self.touch(cpu, pid, space, va, access, times)?;

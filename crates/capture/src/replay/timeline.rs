@@ -1,8 +1,8 @@
 //! What happens over modelled time, in slots of equal width.
 //!
-//! Key types: [`Timeline`], one row; [`CpuLog`], the rows of each CPU. A CPU is looked at after each
-//! fault, call, tick and round of background reclaim, so an event is noted at the end of the
-//! operation in which it was counted.
+//! Key types: [`Timeline`], a row; [`CpuLog`], the rows of each CPU. A CPU is looked at after each
+//! fault, call, tick and round of background reclaim, so an event is at the end of the operation in
+//! which it was counted.
 
 use super::report::CpuTimeline;
 use pagewright_arch::Isa;
@@ -76,7 +76,7 @@ impl CpuLog {
         Self { cpus: vec![none; usize::from(cpus)] }
     }
 
-    /// Notes what `cpu` has counted since it was last looked at, and what others did for its flushes.
+    /// Notes what `cpu` has counted since the last time, and what others did for its flushes.
     #[cold]
     pub(super) fn note<I: Isa>(&mut self, lab: &Lab<I>, cpu: CpuId) {
         let flushes = |log: &Self| log.cpus[cpu.index()].seen[1];

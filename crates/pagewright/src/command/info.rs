@@ -2,6 +2,7 @@
 
 use super::{CommandError, OutFile, examples};
 use crate::files::CommandFiles;
+use crate::made_by::MadeBy;
 use crate::show;
 use pagewright_capture::contents::TraceContents;
 use pagewright_capture::trace::{TraceHeader, TraceReader};
@@ -25,7 +26,6 @@ pub(crate) struct Args {
 /// The JSON document of `info`.
 #[derive(serde::Serialize)]
 struct Document<'a> {
-    schema: u32,
     header: &'a TraceHeader,
     file_bytes: u64,
     contents: &'a TraceContents,
@@ -44,7 +44,7 @@ pub(crate) fn run(args: &Args) -> Result<(), CommandError> {
     let contents = TraceContents::read(&mut reader)?;
     let file_bytes = std::fs::metadata(&args.trace).map_or(0, |meta| meta.len());
     if let Some(json) = json {
-        json.write_json(&Document { schema: 1, header: &header, file_bytes, contents: &contents })?;
+        json.write_json(&MadeBy::now(), &Document { header: &header, file_bytes, contents: &contents })?;
     }
     let mut out = std::io::stdout().lock();
     show::contents(&mut out, &header, file_bytes, &contents, args.all)?;

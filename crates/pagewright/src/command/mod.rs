@@ -11,6 +11,7 @@ mod run;
 mod tour;
 
 use crate::files::{CommandFiles, SharedFile};
+use crate::made_by::MadeBy;
 use clap::Subcommand;
 use pagewright_capture::replay::ReplayReport;
 use pagewright_capture::trace::TraceFile;
@@ -129,10 +130,18 @@ struct OutFile {
     file: TraceFile,
 }
 
-/// The JSON document of `replay` and `run`: a run for each value and seed of a comparison.
+/// A JSON document with its schema and what made it.
+#[derive(serde::Serialize)]
+struct MadeDocument<'a, T> {
+    schema: u32,
+    made_by: &'a MadeBy,
+    #[serde(flatten)]
+    members: &'a T,
+}
+
+/// The members of the document of `replay` and `run`: a run for each column and seed.
 #[derive(serde::Serialize)]
 struct Document<'a> {
-    schema: u32,
     runs: &'a [LabelledRun<'a>],
 }
 
@@ -150,12 +159,13 @@ impl OutFile {
         Ok(Self { path: path.to_owned(), file: TraceFile::create(path).map_err(failed)? })
     }
 
-    fn write_runs(self, runs: &[LabelledRun<'_>]) -> Result<(), CommandError> {
-        self.write_json(&Document { schema: 1, runs })
+    fn write_runs(self, made_by: &MadeBy, runs: &[LabelledRun<'_>]) -> Result<(), CommandError> {
+        self.write_json(made_by, &Document { runs })
     }
 
-    fn write_json(self, document: &impl serde::Serialize) -> Result<(), CommandError> {
-        let text = serde_json::to_string_pretty(document).map_err(io::Error::from);
+    fn write_json(self, made_by: &MadeBy, members: &impl serde::Serialize) -> Result<(), CommandError> {
+        let document = MadeDocument { schema: 1, made_by, members };
+        let text = serde_json::to_string_pretty(&document).map_err(io::Error::from);
         let text = text.map_err(|source| CommandError::Write { path: self.path.clone(), source })?;
         self.write_text(&format!("{text}\n"))
     }

@@ -2,6 +2,7 @@
 
 use super::{CommandError, LabelledRun, OutFile, examples};
 use crate::files::CommandFiles;
+use crate::made_by::MadeBy;
 use crate::options::MachineOptions;
 use crate::progress::ProgressReader;
 use crate::setting::Comparison;
@@ -48,6 +49,9 @@ pub(super) struct OutputOptions {
     /// Also write all results to a file as JSON (docs/json.md).
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// Also write the figures, and what each CPU did over time, to a file as one HTML page.
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
 }
 
 impl Args {
@@ -58,7 +62,7 @@ impl Args {
 
 impl OutputOptions {
     pub(super) fn files(&self) -> CommandFiles {
-        CommandFiles::default().writes("--json", self.json.as_deref())
+        CommandFiles::default().writes("--json", self.json.as_deref()).writes("--html", self.html.as_deref())
     }
 }
 
@@ -99,6 +103,8 @@ pub(super) fn replay_and_show(
     let comparison = Comparison::parse(&output.compare, &machine.settings()?)?;
     let (headings, configs) = (comparison.headings(), comparison.apply(isa, &config)?);
     let json = output.json.as_deref().map(OutFile::create).transpose()?;
+    let html = output.html.as_deref().map(OutFile::create).transpose()?;
+    let made_by = MadeBy::now();
     let seeds = if comparison.is_empty() { 1 } else { output.seeds };
     let of_seed = |config: &ReplayConfig, seed: u64| {
         let mut config = config.clone();
@@ -116,9 +122,12 @@ pub(super) fn replay_and_show(
         let run = |column: &'_ ComparedColumn, report| LabelledRun { label: column.heading.clone(), report };
         let runs: Vec<LabelledRun<'_>> =
             columns.iter().flat_map(|column| column.reports.iter().map(|report| run(column, report))).collect();
-        json.write_runs(&runs)?;
+        json.write_runs(&made_by, &runs)?;
     }
     let shown = if output.all { ComparedRows::All } else { ComparedRows::Different };
+    if let Some(html) = html {
+        html.write_text(&show::page(&columns, shown, &made_by))?;
+    }
     match columns.first().and_then(|column| column.reports.first()) {
         Some(report) if comparison.is_empty() => show::report(&mut out, report, output.all)?,
         _ => show::comparison(&mut out, &columns, shown)?,

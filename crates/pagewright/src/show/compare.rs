@@ -6,6 +6,7 @@
 use super::forks;
 use super::number::{TimeUnit, grouped};
 use super::single::{MEMORY_TIME, header, is_time, remarks};
+use crate::page::Table;
 use pagewright_capture::ImageCounts;
 use pagewright_capture::replay::{NodeReport, ReplayReport, TableMemory};
 use std::io::{self, Write};
@@ -57,12 +58,14 @@ pub(crate) enum ComparedRows<'a> {
     All,
     /// The rows in which a seed differs between the values.
     Different,
+    /// The rows with a figure above 0.
+    Happened,
     /// Of the counts these, by name; of memory and times those that differ.
     Named(&'a [&'a str]),
 }
 
 /// A table whose rows have a cell and a change for each value.
-struct ComparisonTable<'a> {
+pub(super) struct ComparisonTable<'a> {
     columns: &'a [ComparedColumn],
     shown: ComparedRows<'a>,
     rows: Vec<Vec<String>>,
@@ -78,13 +81,14 @@ impl<'a> ComparisonTable<'a> {
         let figures: Vec<Vec<u64>> =
             self.columns.iter().map(|column| column.reports.iter().map(pick).collect()).collect();
         let first = &figures[0];
-        let is_equal = figures.iter().all(|figures| figures == first);
-        match self.shown {
-            ComparedRows::Different | ComparedRows::Named(_) if is_equal => {
-                self.hidden += 1;
-                return;
-            }
-            ComparedRows::All | ComparedRows::Different | ComparedRows::Named(_) => {}
+        let is_shown = match self.shown {
+            ComparedRows::All => true,
+            ComparedRows::Happened => figures.iter().flatten().any(|figure| *figure > 0),
+            ComparedRows::Different | ComparedRows::Named(_) => figures.iter().any(|figures| figures != first),
+        };
+        if !is_shown {
+            self.hidden += 1;
+            return;
         }
         let number = number(&figures.concat());
         let base = Spread::of(first);
@@ -99,15 +103,30 @@ impl<'a> ComparisonTable<'a> {
         self.rows.push(row);
     }
 
-    fn print(&self, out: &mut impl Write, title: &str) -> io::Result<()> {
-        if self.rows.is_empty() {
-            return Ok(());
-        }
+    /// The headings of all cells of a row; `title` is that of the names.
+    fn head(&self, title: &str) -> Vec<String> {
         let mut head = vec![title.to_owned()];
         for index in 0..self.columns.len() {
             head.push(heading(self.columns, index));
             head.extend((index > 0).then(|| "change".to_owned()));
         }
+        head
+    }
+
+    /// The table of an HTML page.
+    pub(super) fn page_table(self, title: &str) -> Table {
+        let mut head = self.head("");
+        if let [_, figure] = &mut head[..] {
+            "figure".clone_into(figure);
+        }
+        Table { title: title.to_owned(), head, rows: self.rows }
+    }
+
+    fn print(&self, out: &mut impl Write, title: &str) -> io::Result<()> {
+        if self.rows.is_empty() {
+            return Ok(());
+        }
+        let head = self.head(title);
         let rows = || [&head].into_iter().chain(&self.rows);
         let width = |cell: usize| rows().map(|row| row[cell].chars().count()).max().unwrap_or(0);
         let widths: Vec<usize> = (0..head.len()).map(width).collect();
@@ -125,12 +144,12 @@ impl<'a> ComparisonTable<'a> {
 }
 
 /// Whether the columns have numbers, because the names of several settings are too wide.
-fn is_numbered(columns: &[ComparedColumn]) -> bool {
+pub(super) fn is_numbered(columns: &[ComparedColumn]) -> bool {
     columns.iter().any(|column| column.heading.contains(' '))
 }
 
 /// The heading of a column.
-fn heading(columns: &[ComparedColumn], index: usize) -> String {
+pub(super) fn heading(columns: &[ComparedColumn], index: usize) -> String {
     if is_numbered(columns) { format!("#{}", index + 1) } else { columns[index].heading.clone() }
 }
 
@@ -161,10 +180,38 @@ pub(crate) fn comparison(out: &mut impl Write, columns: &[ComparedColumn], shown
         }
         writeln!(out)?;
     }
+    let tables = tables(columns, shown);
+    for (title, table) in &tables {
+        table.print(out, title)?;
+    }
+    forks::meaning(out, columns)?;
+    let hidden: usize = tables.iter().map(|(_, table)| table.hidden).sum();
+    if hidden > 0 && !matches!(shown, ComparedRows::Named(_)) {
+        writeln!(out, " {hidden} rows are equal in all replays; --all shows them.")?;
+    }
+    let seeds = columns[0].reports.len();
+    if seeds > 1 {
+        writeln!(
+            out,
+            " Each figure is the median of {seeds} seeds, with the range if they differ; [change]: the ranges overlap."
+        )?;
+    }
+    let mut last = columns.iter().filter_map(|column| column.reports.first());
+    last.next_back().map_or(Ok(()), |report| remarks(out, report))
+}
+
+/// The tables with their titles: counts, memory, and modelled times.
+///
+/// There is at least one column, with at least one report.
+pub(super) fn tables<'a>(
+    columns: &'a [ComparedColumn],
+    shown: ComparedRows<'a>,
+) -> [(&'static str, ComparisonTable<'a>); 3] {
+    let report = &columns[0].reports[0];
     let mut counts = ComparisonTable::new(columns, shown);
     let is_named = |name: &str| match shown {
         ComparedRows::Named(names) => names.contains(&name),
-        ComparedRows::All | ComparedRows::Different => true,
+        ComparedRows::All | ComparedRows::Different | ComparedRows::Happened => true,
     };
     for (name, _) in report.counters.0.iter().filter(|(name, _)| !is_time(name) && is_named(name)) {
         counts.row(name, &|report| report.counters.get(name).unwrap_or(0), &count);
@@ -187,9 +234,9 @@ pub(crate) fn comparison(out: &mut impl Write, columns: &[ComparedColumn], shown
         memory.row(name, &|report| pick(&report.forks.most_tables) / 1024, &count);
     };
     tables("page tables at most, kB", |tables| tables.all_bytes);
-    tables("  of one process only", |tables| tables.private_bytes);
-    tables("  of the process with most", |tables| tables.largest_bytes);
-    tables("  the same, in proportion", |tables| tables.largest_proportional_bytes);
+    tables("private page tables then, kB", |tables| tables.private_bytes);
+    tables("page tables of the largest process, kB", |tables| tables.largest_bytes);
+    tables("the same, shared ones in proportion, kB", |tables| tables.largest_proportional_bytes);
     for (index, node) in report.nodes.iter().enumerate() {
         let name = format!("peak in use on node {}, kB", node.node);
         memory.row(&name, &|report| report.nodes.get(index).map_or(0, |node| node.peak_used_bytes) / 1024, &count);
@@ -201,23 +248,7 @@ pub(crate) fn comparison(out: &mut impl Write, columns: &[ComparedColumn], shown
     times.row("page walks, all CPUs", &|report| report.modelled.walk_ns, &time);
     times.row("waits for flushes, all CPUs", &|report| report.modelled.flush_wait_ns, &time);
     times.row(MEMORY_TIME, &|report| report.modelled.memory_ns, &time);
-    counts.print(out, "counts")?;
-    memory.print(out, "memory")?;
-    times.print(out, "modelled time")?;
-    forks::meaning(out, columns)?;
-    let hidden = counts.hidden + memory.hidden + times.hidden;
-    if hidden > 0 && !matches!(shown, ComparedRows::Named(_)) {
-        writeln!(out, " {hidden} rows are equal in all replays; --all shows them.")?;
-    }
-    let seeds = columns[0].reports.len();
-    if seeds > 1 {
-        writeln!(
-            out,
-            " Each figure is the median of {seeds} seeds, with the range if they differ; [change]: the ranges overlap."
-        )?;
-    }
-    let mut last = columns.iter().filter_map(|column| column.reports.first());
-    last.next_back().map_or(Ok(()), |report| remarks(out, report))
+    [("counts", counts), ("memory", memory), ("modelled time", times)]
 }
 
 /// The promotions to a node, and the demotions from it.

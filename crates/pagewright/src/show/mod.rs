@@ -10,9 +10,11 @@ mod faults;
 mod forks;
 mod images;
 mod number;
+mod page;
 mod single;
 
 pub(crate) use compare::{ComparedColumn, ComparedRows, comparison};
 pub(crate) use contents::contents;
 pub(crate) use number::size;
+pub(crate) use page::page;
 pub(crate) use single::report;

@@ -70,7 +70,7 @@ pub(super) fn header(out: &mut impl Write, report: &ReplayReport) -> io::Result<
 }
 
 /// Describes the machine in a few words.
-fn machine(report: &ReplayReport) -> String {
+pub(super) fn machine(report: &ReplayReport) -> String {
     let of = |name| report.config.get(name).unwrap_or(0);
     let swap = Some(of("swap_bytes")).filter(|bytes| *bytes > 0);
     format!(

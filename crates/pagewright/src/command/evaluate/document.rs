@@ -6,13 +6,13 @@
 //! Not guaranteed: the order of the keys of a map.
 
 use super::{Claim, Stats};
+use crate::page::Table;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
 /// The JSON document of `evaluate`.
 #[derive(Serialize)]
 pub(super) struct Document<'a> {
-    pub(super) schema: u32,
     pub(super) evaluations: &'a [Evaluation],
 }
 
@@ -63,13 +63,6 @@ impl Run {
         self.counters.extend(counters.map(|(name, count)| (name.to_owned(), count)));
         self
     }
-}
-
-/// A table of cells that are already formatted.
-pub(crate) struct Table {
-    pub(crate) title: String,
-    pub(crate) head: Vec<String>,
-    pub(crate) rows: Vec<Vec<String>>,
 }
 
 /// The quantity on the horizontal axis of a plot.
@@ -133,9 +126,9 @@ mod tests {
             "measured": {"gb_per_s": {"median": 2.0, "p10": 2.0, "p90": 2.0, "samples": 1}}});
         let claim = json!({"what": "w", "published": "p", "source": "s", "ours": "o", "kind": "measured",
             "verdict": "undecided", "reason": "", "leaves_out": "", "rests_on": ""});
-        let expected = json!({"schema": 1, "evaluations": [{"name": "n", "isa": "x86-64", "config": {}, "measured_on": {},
+        let expected = json!({"evaluations": [{"name": "n", "isa": "x86-64", "config": {}, "measured_on": {},
             "runs": [run], "claims": [claim], "notes": []}]});
-        let document = Document { schema: 1, evaluations: &[evaluation] };
+        let document = Document { evaluations: &[evaluation] };
         assert_eq!(serde_json::to_value(&document).expect("plain data"), expected);
     }
 }

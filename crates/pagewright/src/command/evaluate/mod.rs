@@ -24,9 +24,11 @@ mod thp;
 
 use super::{CommandError, OutFile, examples};
 use crate::files::CommandFiles;
+use crate::made_by::MadeBy;
+pub(crate) use crate::page::Table;
 use crate::progress::StepProgress;
 pub(crate) use claim::{Claim, Comparison, FigureKind, Promise, RULE, Verdict};
-pub(crate) use document::{Evaluation, Plot, PlotAxis, PlotScale, Run, Series, Table};
+pub(crate) use document::{Evaluation, Plot, PlotAxis, PlotScale, Run, Series};
 use pagewright_host::HostFacts;
 pub(crate) use stats::{LeastStats, Stats};
 use std::collections::BTreeMap;
@@ -139,6 +141,7 @@ pub(crate) fn run(args: &Args) -> Result<(), CommandError> {
     let chosen = chosen(&args.names)?;
     let json = args.json.as_deref().map(OutFile::create).transpose()?;
     let html = args.html.as_deref().map(OutFile::create).transpose()?;
+    let made_by = MadeBy::now();
     let progress = StepProgress::start("evaluate");
     let context = Context { scale: if args.full { Scale::Full } else { Scale::Quick }, progress: &progress };
     let mut evaluations = Vec::new();
@@ -152,10 +155,10 @@ pub(crate) fn run(args: &Args) -> Result<(), CommandError> {
     }
     drop(progress);
     if let Some(json) = json {
-        json.write_json(&document::Document { schema: 1, evaluations: &evaluations })?;
+        json.write_json(&made_by, &document::Document { evaluations: &evaluations })?;
     }
     if let Some(html) = html {
-        html.write_text(&page::page(&evaluations).map_err(CommandError::Evaluate)?)?;
+        html.write_text(&page::page(&evaluations, &made_by).map_err(CommandError::Evaluate)?)?;
     }
     Ok(())
 }

@@ -1,70 +1,51 @@
-//! Writes evaluations as one HTML page without scripts or other files.
+//! Writes evaluations as one HTML page.
 //!
-//! The verdicts come first, then the plots, then the tables. The page follows the reader's colour
-//! scheme and never scrolls sideways: on a narrow screen each row of a table is a block of its own,
-//! and a narrow drawing of each plot is shown.
+//! The verdicts come first, then the plots, then the tables. On a narrow screen a narrow drawing of
+//! each plot is shown.
 
-use super::{Claim, EvaluateError, Evaluation, RULE, Table, Verdict, plot};
+use super::{Claim, EvaluateError, Evaluation, RULE, Verdict, plot};
+use crate::made_by::MadeBy;
+use crate::page::{Page, escaped};
 use std::fmt::Write;
-
-const STYLE: &str = include_str!("page.css");
 
 /// Builds the page.
 ///
 /// # Errors
 /// [`EvaluateError::Plot`].
-pub(super) fn page(evaluations: &[Evaluation]) -> Result<String, EvaluateError> {
-    let mut body = String::new();
+pub(super) fn page(evaluations: &[Evaluation], made_by: &MadeBy) -> Result<String, EvaluateError> {
+    let introduction = "Pagewright repeats published measurements of mechanisms for memory management, and \
+        measures its own. Each part of this page is a mechanism: first the published figures and what was \
+        promised, with a verdict each, then plots, tables, and the conditions of the figures. A figure is \
+        counted on simulated machines, measured on this computer by a clock, or modelled from the costs of \
+        a processor; each says which.";
+    let mut page = Page::new("Pagewright: evaluations", introduction, made_by);
     for evaluation in evaluations {
-        write_evaluation(&mut body, evaluation)?;
+        write_evaluation(&mut page, evaluation)?;
     }
-    Ok(format!(
-        "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\"><title>Pagewright: evaluations</title><style>{STYLE}</style>\n{body}</html>\n"
-    ))
+    Ok(page.finish())
 }
 
-// Writing to a String never fails, so the results of `write!` are ignored in this file.
-fn write_evaluation(to: &mut String, evaluation: &Evaluation) -> Result<(), EvaluateError> {
-    let _ = writeln!(to, "<h1>{}: {}</h1>", escaped(evaluation.name), escaped(evaluation.title));
-    write_claims(to, &evaluation.claims);
+fn write_evaluation(page: &mut Page, evaluation: &Evaluation) -> Result<(), EvaluateError> {
+    page.heading(&format!("{}: {}", evaluation.name, evaluation.title));
+    let mut claims = String::new();
+    write_claims(&mut claims, &evaluation.claims);
+    page.html(&claims);
     for plot in &evaluation.plots {
         let drawn = plot::figure(plot);
-        to.push_str(&drawn.map_err(|reason| EvaluateError::Plot { title: plot.title.clone(), reason })?);
+        page.html(&drawn.map_err(|reason| EvaluateError::Plot { title: plot.title.clone(), reason })?);
     }
-    for table in &evaluation.tables {
-        write_table(to, table);
-    }
-    to.push_str("<h2>Conditions</h2>\n<dl class=\"facts\">\n");
-    for (key, value) in evaluation.measured_on.iter().chain(&evaluation.config) {
-        let _ = writeln!(to, "<dt>{}<dd>{}", escaped(key), escaped(value));
-    }
-    to.push_str("</dl>\n");
-    for note in &evaluation.notes {
-        let _ = writeln!(to, "<p class=\"note\">{}</p>", escaped(note));
-    }
+    evaluation.tables.iter().for_each(|table| page.table(table));
+    page.html("<h3>Conditions</h3>\n");
+    let facts = evaluation.measured_on.iter().chain(&evaluation.config);
+    page.facts(facts.map(|(name, value)| (name.as_str(), value.as_str())));
+    evaluation.notes.iter().for_each(|note| page.note(note));
     Ok(())
 }
 
-/// Writes a table; on a narrow screen each cell is shown with the heading of its column.
-fn write_table(to: &mut String, table: &Table) {
-    let _ = writeln!(to, "<h2>{}</h2>\n<table>\n<thead><tr>", escaped(&table.title));
-    for heading in &table.head {
-        let _ = write!(to, "<th>{}", escaped(heading));
-    }
-    to.push_str("\n<tbody>\n");
-    for cells in &table.rows {
-        to.push_str("<tr>");
-        for (cell, heading) in cells.iter().zip(&table.head) {
-            let _ = write!(to, "<td data-label=\"{}\">{}", escaped(heading), escaped(cell));
-        }
-        to.push('\n');
-    }
-    to.push_str("</table>\n");
-}
-
+// Writing to a String never fails, so the results of `write!` are ignored in this file.
 /// Writes the number of rows with each verdict, then the rows.
 fn write_claims(to: &mut String, claims: &[Claim]) {
-    to.push_str("<h2>Published and promised figures, and ours</h2>\n<p class=\"verdicts\">");
+    to.push_str("<h3>Published and promised figures, and ours</h3>\n<p class=\"verdicts\">");
     for verdict in Verdict::NAMES {
         let count = claims.iter().filter(|claim| claim.verdict.name() == verdict).count();
         if count > 0 {
@@ -81,7 +62,7 @@ fn write_claims(to: &mut String, claims: &[Claim]) {
         };
         let _ = write!(
             to,
-            "<article class=\"{verdict}\"><h3>{}</h3><span class=\"verdict {verdict}\">{verdict}</span>\n<dl><dt>{heading}<dd>{}{from}<dt>ours, {}<dd>{}",
+            "<article class=\"{verdict}\"><h4>{}</h4><span class=\"verdict {verdict}\">{verdict}</span>\n<dl><dt>{heading}<dd>{}{from}<dt>ours, {}<dd>{}",
             escaped(&claim.what),
             escaped(&claim.published),
             claim.kind.name(),
@@ -105,14 +86,9 @@ fn source(text: &str) -> String {
     }
 }
 
-/// Escapes text for an element or an attribute.
-pub(super) fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
-}
-
 #[cfg(test)]
 mod tests {
-    use super::super::{Comparison, FigureKind, Plot, PlotAxis, PlotScale, Promise, Series, Stats};
+    use super::super::{Comparison, FigureKind, Plot, PlotAxis, PlotScale, Promise, Series, Stats, Table};
     use super::*;
     use std::collections::BTreeMap;
 
@@ -120,15 +96,6 @@ mod tests {
     fn message_ids_are_linked_and_other_sources_are_not() {
         assert_eq!(source("1-2@host"), "<a href=\"https://lore.kernel.org/r/1-2@host\">1-2@host</a>");
         assert_eq!(source("the same thread"), "the same thread");
-    }
-
-    #[test]
-    fn text_is_escaped() {
-        assert_eq!(escaped("a<b & \"c\">"), "a&lt;b &amp; &quot;c&quot;&gt;");
-        let mut to = String::new();
-        let rows = vec![vec!["<i>".to_owned(), "1".to_owned()]];
-        write_table(&mut to, &Table { title: "T".to_owned(), head: vec!["a".to_owned(), "b".to_owned()], rows });
-        assert!(to.contains("<td data-label=\"a\">&lt;i&gt;<td data-label=\"b\">1") && !to.contains("<i>"), "{to}");
     }
 
     #[test]
@@ -163,7 +130,7 @@ mod tests {
             }],
             notes: Vec::new(),
         };
-        let page = page(&[evaluation]).expect("a page");
+        let page = page(&[evaluation], &MadeBy::now()).expect("a page");
         let at = |text: &str| page.find(text).unwrap_or_else(|| panic!("{text} in {page}"));
         assert!(at("missed 1") < at("<svg") && at("<svg") < at("<table"));
         assert!(at("other cells") < at("<svg") && page.contains("prefers-color-scheme"));

@@ -5,8 +5,8 @@
 //! Text and lines have the colour of the page's text. There is a wide and a narrow drawing, because
 //! text in a drawing shrinks with it.
 
-use super::page::escaped;
 use super::{Plot, PlotAxis, PlotScale, Series, Stats};
+use crate::page::escaped;
 use plotters::data::float::FloatPrettyPrinter;
 use plotters::prelude::*;
 use std::collections::BTreeSet;
