@@ -38,9 +38,18 @@ impl Page {
         page
     }
 
-    /// Adds a heading of a part.
-    pub(crate) fn heading(&mut self, text: &str) {
-        let _ = writeln!(self.body, "<h2>{}</h2>", escaped(text));
+    /// Adds a part with its heading.
+    pub(crate) fn part<E>(&mut self, title: &str, write: impl FnOnce(&mut Self) -> Result<(), E>) -> Result<(), E> {
+        let _ = writeln!(self.body, "<h2>{}</h2>", escaped(title));
+        write(self)
+    }
+
+    /// Adds a part that a reader opens by its heading.
+    pub(crate) fn closed<E>(&mut self, title: &str, write: impl FnOnce(&mut Self) -> Result<(), E>) -> Result<(), E> {
+        let _ = writeln!(self.body, "<details class=\"part\"><summary>{}</summary>", escaped(title));
+        write(self)?;
+        self.body.push_str("</details>\n");
+        Ok(())
     }
 
     /// Adds a paragraph of secondary text.

@@ -25,7 +25,6 @@ pub(crate) fn page(columns: &[ComparedColumn], shown: ComparedRows<'_>, made_by:
     let mut page = Page::new(&format!("Pagewright: {}", first.command.join(" ")), &introduction, made_by);
     page.facts([("machine", machine(first).as_str())].into_iter());
     if is_numbered(columns) {
-        page.heading("What differs");
         let names: Vec<String> = (0..columns.len()).map(|index| heading(columns, index)).collect();
         page.facts(names.iter().zip(columns).map(|(name, column)| (name.as_str(), column.heading.as_str())));
     }

@@ -66,12 +66,14 @@ impl Run {
 }
 
 /// The quantity on the horizontal axis of a plot.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum PlotAxis {
     /// Size in bytes.
     Bytes,
     /// Number of CPUs.
     Cpus,
+    /// Things with these names, by their index.
+    Names(Vec<String>),
 }
 
 /// How figures are placed on the vertical axis.
@@ -83,7 +85,7 @@ pub(crate) enum PlotScale {
     Logarithmic,
 }
 
-/// A plot, with a logarithmic horizontal axis.
+/// A plot, with a group of marks for each size, number of CPUs or name.
 pub(crate) struct Plot {
     pub(crate) title: String,
     /// The unit of the vertical axis.
@@ -96,8 +98,16 @@ pub(crate) struct Plot {
 /// One line of a plot.
 pub(crate) struct Series {
     pub(crate) name: String,
-    /// Horizontal position in bytes or CPUs, and the figure.
+    /// Horizontal position, by the axis, and the figure.
     pub(crate) points: Vec<(u64, Stats)>,
+}
+
+impl Series {
+    /// A series of counts, which have no spread.
+    pub(crate) fn of_counts(name: &str, counts: impl IntoIterator<Item = (u64, f64)>) -> Self {
+        let point = |(at, count)| (at, Stats::of(vec![count]));
+        Self { name: name.to_owned(), points: counts.into_iter().map(point).collect() }
+    }
 }
 
 #[cfg(test)]

@@ -20,13 +20,15 @@ pub(super) fn page(evaluations: &[Evaluation], made_by: &MadeBy) -> Result<Strin
         a processor; each says which.";
     let mut page = Page::new("Pagewright: evaluations", introduction, made_by);
     for evaluation in evaluations {
-        write_evaluation(&mut page, evaluation)?;
+        let title = format!("{}: {}", evaluation.name, evaluation.title);
+        let part = |page: &mut Page| write_evaluation(page, evaluation);
+        // A page of many parts is long, so a reader opens them.
+        if evaluations.len() > 1 { page.closed(&title, part)? } else { page.part(&title, part)? }
     }
     Ok(page.finish())
 }
 
 fn write_evaluation(page: &mut Page, evaluation: &Evaluation) -> Result<(), EvaluateError> {
-    page.heading(&format!("{}: {}", evaluation.name, evaluation.title));
     let mut claims = String::new();
     write_claims(&mut claims, &evaluation.claims);
     page.html(&claims);

@@ -1,6 +1,6 @@
 //! Draws plots as SVG.
 //!
-//! A plot has a group of marks for each size or number of CPUs: in a group each series has a place
+//! A plot has a group of marks for each size, number of CPUs or name: in a group each series has a place
 //! of its own, so that no mark covers another, with the median as a dot and the spread as a bar.
 //! Text and lines have the colour of the page's text. There is a wide and a narrow drawing, because
 //! text in a drawing shrinks with it.
@@ -82,11 +82,11 @@ fn draw(
         .bold_line_style(BLACK.mix(0.15))
         .axis_style(BLACK.mix(0.5))
         .x_labels(groups.len() + 1)
-        .x_label_formatter(&|at| label(plot.axis, &groups, *at))
+        .x_label_formatter(&|at| label(&plot.axis, &groups, *at))
         .y_label_formatter(&|at| height_label(plot.scale, *at))
         .label_style(("sans-serif", 13))
         .y_desc(plot.unit)
-        .x_desc(axis_name(plot.axis))
+        .x_desc(axis_name(&plot.axis))
         .axis_desc_style(("sans-serif", 13))
         .draw()?;
     // A rule between groups.
@@ -156,15 +156,16 @@ fn place(groups: &[u64], group: u64, series: usize, of: usize) -> f64 {
     centre + GROUP * ((series as f64 + 0.5) / of.max(1) as f64 - 0.5)
 }
 
-fn axis_name(axis: PlotAxis) -> &'static str {
+fn axis_name(axis: &PlotAxis) -> &'static str {
     match axis {
         PlotAxis::Bytes => "extent in bytes",
         PlotAxis::Cpus => "CPUs",
+        PlotAxis::Names(_) => "",
     }
 }
 
 /// The label of a group; empty between two groups.
-fn label(axis: PlotAxis, groups: &[u64], at: f64) -> String {
+fn label(axis: &PlotAxis, groups: &[u64], at: f64) -> String {
     if (at - at.round()).abs() > 0.01 || at < -0.01 {
         return String::new();
     }
@@ -172,6 +173,7 @@ fn label(axis: PlotAxis, groups: &[u64], at: f64) -> String {
     match axis {
         PlotAxis::Bytes => size(*group).replace(" ", "").replace("iB", ""),
         PlotAxis::Cpus => group.to_string(),
+        PlotAxis::Names(names) => names.get(*group as usize).cloned().unwrap_or_default(),
     }
 }
 

@@ -388,14 +388,32 @@ impl Grid {
             let points = cells.map(|cell| (u64::from(cell.setup.cpus), as_percent(cell.saving(&cell.after))));
             Series { name: (*profile).to_owned(), points: points.collect() }
         };
+        let waits = |sharers: u32, mode: &str, of: fn(&Cell) -> &ModeCost| {
+            let setup = |cpus: u16| Setup { profile: KUNPENG, cpus, sharers, stores: false };
+            let cell = |cpus: &u16| self.cells.iter().find(|cell| cell.setup == setup(*cpus));
+            let points = CPUS.iter().filter_map(cell).map(|cell| (u64::from(cell.setup.cpus), of(cell).waits()));
+            Series::of_counts(&format!("{sharers} sharers, {mode}"), points)
+        };
+        let pair = |sharers: &u32| {
+            [waits(*sharers, "before", |cell| &cell.before), waits(*sharers, "after", |cell| &cell.after)]
+        };
         let title = "Time saved by one wait per batch, one process that reads".to_owned();
-        vec![Plot {
-            title,
-            unit: "% of the time before",
-            scale: PlotScale::Linear,
-            axis: PlotAxis::Cpus,
-            series: PROFILES.iter().map(series).collect(),
-        }]
+        vec![
+            Plot {
+                title: format!("Waits for flushes per page that is paged out, {KUNPENG}"),
+                unit: "waits",
+                scale: PlotScale::Logarithmic,
+                axis: PlotAxis::Cpus,
+                series: SHARERS.iter().flat_map(pair).filter(|series| !series.points.is_empty()).collect(),
+            },
+            Plot {
+                title,
+                unit: "% of the time before",
+                scale: PlotScale::Linear,
+                axis: PlotAxis::Cpus,
+                series: PROFILES.iter().map(series).collect(),
+            },
+        ]
     }
 
     pub(super) fn runs(&self) -> Vec<Run> {

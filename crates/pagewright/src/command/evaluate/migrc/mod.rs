@@ -94,7 +94,7 @@ fn evaluation(results: &MigrcResults) -> Result<Evaluation, EvaluateError> {
         runs: results.all().flat_map(InputRuns::runs).collect(),
         claims: claims::claims(results),
         tables: results.tables()?,
-        plots: Vec::new(),
+        plots: rows::plots(results.tiers.iter().chain(&results.stores).chain(&results.arm64)),
         notes: notes(),
     })
 }

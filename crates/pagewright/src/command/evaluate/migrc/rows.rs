@@ -4,8 +4,8 @@
 //! from lingering. Each row says whether it is counted or modelled.
 
 use super::super::FigureKind::{self, Counted, Modelled};
-use super::super::{Stats, Table};
-use super::column::{ColumnRun, InputRuns, SETTLE_PERCENTILES};
+use super::super::{Plot, PlotAxis, PlotScale, Series, Stats, Table};
+use super::column::{ColumnRun, FlushColumn, InputRuns, SETTLE_PERCENTILES};
 use super::published::{COUNTS, ELAPSED, PublishedCount, REMOTE};
 use pagewright_capture::replay::RemoteFlushes;
 
@@ -170,6 +170,22 @@ pub(super) fn per_page(inputs: &InputRuns) -> Table {
         head: head("count", inputs, &["published before", "after"]),
         rows: rows.collect(),
     }
+}
+
+/// Remote flushes per migrated page by mechanism, for each input.
+pub(super) fn plots<'a>(inputs: impl Iterator<Item = &'a InputRuns> + Clone) -> Vec<Plot> {
+    let series = FlushColumn::ALL.map(|column| {
+        let of =
+            |(at, inputs): (usize, &InputRuns)| Some((at as u64, RunPart::Whole.remote_per_page(inputs.of(column)?)));
+        Series::of_counts(column.name(), inputs.clone().enumerate().filter_map(of))
+    });
+    vec![Plot {
+        title: "Remote flushes per page that moved, by mechanism, counted".to_owned(),
+        unit: "flushes",
+        scale: PlotScale::Linear,
+        axis: PlotAxis::Names(inputs.map(|inputs| inputs.input.clone()).collect()),
+        series: series.into_iter().filter(|series| !series.points.is_empty()).collect(),
+    }]
 }
 
 /// The frames between the low and the high watermark of the fast node.

@@ -95,7 +95,7 @@ fn evaluation(scale: Scale, facts: &HostFacts, results: &ThpResults) -> Evaluati
         runs,
         claims: claims::claims(results),
         tables,
-        plots: Vec::new(),
+        plots: programs::plots(&results.programs),
         notes: notes(results.operations.as_ref().err()),
     }
 }

@@ -5,7 +5,7 @@
 //! Not guaranteed: real time. Faults, memory and splits are counted; TLB misses and the time of
 //! page walks are those of the modelled TLB.
 
-use super::super::{Context, EvaluateError, Run, Scale, Table, run_parallel};
+use super::super::{Context, EvaluateError, Plot, PlotAxis, PlotScale, Run, Scale, Series, Table, run_parallel};
 use crate::command::tour::CAPTURES;
 use pagewright_capture::replay::{EventSource, ReplayConfig, ReplayReport, replay};
 use pagewright_capture::trace::TraceReader;
@@ -103,6 +103,39 @@ pub(super) fn run(context: &Context<'_>) -> Result<Vec<ProgramRun>, EvaluateErro
         runs.extend(run_parallel(WORDS, |word| ProgramRun::run(program, word))?);
     }
     Ok(runs)
+}
+
+/// TLB misses and memory of each program, by word; none without runs.
+pub(super) fn plots(runs: &[ProgramRun]) -> Vec<Plot> {
+    if runs.is_empty() {
+        return Vec::new();
+    }
+    let programs: Vec<&str> = std::iter::once(COMPILE).chain(HEAPS).collect();
+    let names: Vec<String> = programs.iter().map(|name| name.trim_start_matches("heap-").to_owned()).collect();
+    let plot = |title: &str, unit: &'static str, figure: fn(&ProgramRun) -> f64| {
+        let of_word = |word: &&str| {
+            let of_word = runs.iter().filter(|run| run.word == *word);
+            let at = |run: &ProgramRun| programs.iter().position(|name| *name == run.program).unwrap_or(0);
+            Series::of_counts(word, of_word.map(|run| (at(run) as u64, figure(run))))
+        };
+        Plot {
+            title: title.to_owned(),
+            unit,
+            scale: PlotScale::Linear,
+            axis: PlotAxis::Names(names.clone()),
+            series: WORDS.iter().map(of_word).collect(),
+        }
+    };
+    vec![
+        plot(
+            "TLB misses of a compiler and of four heaps, by transparent_hugepage.enabled, modelled",
+            "thousands",
+            |run| run.tlb_misses as f64 / 1e3,
+        ),
+        plot("Memory in use at the peak, of the same, counted", "MiB", |run| {
+            run.peak_bytes as f64 / f64::from(1 << 20)
+        }),
+    ]
 }
 
 /// What is counted, and what is modelled, in tables of their own.
