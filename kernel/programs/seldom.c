@@ -76,19 +76,22 @@ static long waitv(void *waiters, unsigned count, unsigned flags, struct timespec
 }
 
 static uint32_t words[4];
-static volatile int handled;
+static volatile int handled, returned;
 
+/* On a busy computer the waiter may not wait yet, so these try until there is one. */
 static void *wakes(void *which)
 {
-    usleep(50000);
-    syscall(SYS_futex, &words[(long)which], FUTEX_WAKE_PRIVATE, 1, 0, 0, 0);
+    do
+        usleep(50000);
+    while (syscall(SYS_futex, &words[(long)which], FUTEX_WAKE_PRIVATE, 1, 0, 0, 0) == 0);
     return 0;
 }
 
 static void *requeues(void *nothing)
 {
-    usleep(50000);
-    syscall(SYS_futex, &words[1], FUTEX_REQUEUE_PRIVATE, 0, 1, &words[3], 0);
+    do
+        usleep(50000);
+    while (syscall(SYS_futex, &words[1], FUTEX_REQUEUE_PRIVATE, 0, 1, &words[3], 0) == 0);
     return (void *)told(syscall(SYS_futex, &words[3], FUTEX_WAKE_PRIVATE, 1, 0, 0, 0));
 }
 
@@ -97,12 +100,19 @@ static void on_signal(int signal)
     handled++;
 }
 
-static void *interrupts(void *thread)
+static void *interrupts_and_wakes(void *thread)
 {
     usleep(50000);
     pthread_kill(*(pthread_t *)thread, SIGUSR1);
-    usleep(50000);
-    syscall(SYS_futex, &words[0], FUTEX_WAKE_PRIVATE, 1, 0, 0, 0);
+    return wakes(0);
+}
+
+static void *interrupts(void *thread)
+{
+    do {
+        usleep(50000);
+        pthread_kill(*(pthread_t *)thread, SIGUSR1);
+    } while (!returned);
     return 0;
 }
 
@@ -147,7 +157,7 @@ static void several(void)
     pthread_join(thread, &woken);
     printf(" %ld", (long)woken);
     sigaction(SIGUSR1, &action, 0);
-    pthread_create(&thread, 0, interrupts, &self);
+    pthread_create(&thread, 0, interrupts_and_wakes, &self);
     printf(" restarted %ld", waitv(waiters, 3, 0, 0, 0));
     pthread_join(thread, 0);
     printf(" %d", handled);
@@ -155,6 +165,7 @@ static void several(void)
     sigaction(SIGUSR1, &action, 0);
     pthread_create(&thread, 0, interrupts, &self);
     printf(" %ld", waitv(waiters, 3, 0, 0, 0));
+    returned = 1;
     pthread_join(thread, 0);
     clock_gettime(CLOCK_REALTIME, &until);
     until.tv_nsec += 20000000;
