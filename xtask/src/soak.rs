@@ -97,6 +97,7 @@ pub(crate) fn run() -> Result<(), Error> {
             "whole workloads give the same figures for the same seed",
             longer(&["pagewright-capture"], "all", &["determinism::"]),
         ),
+        step("the longest counted evaluation writes the same document twice", longer(&["pagewright"], "evaluate", &[])),
         step("twenty programs take Linux's faults", cargo(&["xtask", "programs"])),
         step("a capture of 10 GB replays in constant memory", longer(&["pagewright-capture"], "replay_memory", &[])),
         step("programs on the kernel in QEMU, also with planted bugs", cargo(&["xtask", "boot", "planted"])),
