@@ -1,6 +1,6 @@
 //! Draws plots as SVG.
 //!
-//! A plot has a group of marks for each size, number of CPUs or name: in a group each series has a place
+//! A plot has a group of marks for each size, number of CPUs or name: in it each series has a place
 //! of its own, so that no mark covers another, with the median as a dot and the spread as a bar.
 //! Text and lines have the colour of the page's text. There is a wide and a narrow drawing, because
 //! text in a drawing shrinks with it.
