@@ -22,16 +22,30 @@ pub(crate) struct Workspace {
 }
 
 /// A package of the workspace.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 pub(crate) struct Package {
     /// The name in the manifest.
     pub(crate) name: String,
+    /// The version.
+    pub(crate) version: String,
     /// The manifest.
     pub(crate) manifest_path: PathBuf,
     /// The registries to which the package may be published; `None` for all of them.
     pub(crate) publish: Option<Vec<String>>,
     /// The address of the repository.
     pub(crate) repository: Option<String>,
+    /// One line about it.
+    pub(crate) description: Option<String>,
+    /// The licence, as an SPDX expression.
+    pub(crate) license: Option<String>,
+    /// The words by which a registry finds it.
+    #[serde(default)]
+    pub(crate) keywords: Vec<String>,
+    /// The categories of a registry to which it belongs.
+    #[serde(default)]
+    pub(crate) categories: Vec<String>,
+    /// The oldest Rust that builds it.
+    pub(crate) rust_version: Option<String>,
     /// The dependencies.
     pub(crate) dependencies: Vec<Dependency>,
     /// The targets.

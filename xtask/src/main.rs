@@ -2,10 +2,10 @@
 //!
 //! One command per module: [`mod@test`] (with [`test_programs`]), [`soak`], [`arrows`], [`tidy`],
 //! [`no_std`], [`repeat`], [`kernel`], [`boot`], [`expected`], [`instructions`], [`pageout`],
-//! [`tiers`], [`programs`], [`mutate`], [`setup`]. They share [`cargo`] (the workspace and nested
-//! cargo), [`built`] (what cargo has built), [`cores`] (work spread over the cores), [`step`]
-//! (commands with a count and a time), [`mod@watch`] (the watchdog), [`source`] (Rust source
-//! files), [`toolchain`] (toolchains for bare metal), [`debian`] (files from packages) and
+//! [`tiers`], [`programs`], [`package`], [`mutate`], [`setup`]. They share [`cargo`] (the workspace
+//! and nested cargo), [`built`] (what cargo has built), [`cores`] (work spread over the cores),
+//! [`step`] (commands with a count and a time), [`mod@watch`] (the watchdog), [`source`] (Rust
+//! source files), [`toolchain`] (toolchains for bare metal), [`debian`] (files from packages) and
 //! [`linux`] (Debian's Linux kernels).
 //!
 //! Not guaranteed: Windows. A step is stopped with its process group, which needs a Unix.
@@ -24,6 +24,7 @@ mod kernel;
 mod linux;
 mod mutate;
 mod no_std;
+mod package;
 mod pageout;
 mod programs;
 mod repeat;
@@ -52,6 +53,8 @@ usage: cargo xtask COMMAND
   tidy [--write]       check lengths, names, prose, invariants and generated documents;
                        --write generates the documents
   no-std               check the library crates for bare metal, on both instruction sets
+  package [build]      pack each package as `cargo publish --workspace` uploads it, and check the
+                       files of the archives; build: also build each archive by itself (minutes)
   kernel ISA [planted] [oracle]
                        build the kernel for x86-64 or arm64 and print the path of the image;
                        planted: with bugs that can be chosen at boot; oracle: with the judge of
@@ -129,6 +132,8 @@ fn run(words: &[&str]) -> Result<(), Error> {
         ["tidy"] => tidy::run(tidy::Generated::Compare),
         ["tidy", "--write"] => tidy::run(tidy::Generated::Write),
         ["no-std"] => no_std::run(),
+        ["package"] => package::run(package::Archives::List),
+        ["package", "build"] => package::run(package::Archives::Build),
         ["kernel", isa, features @ ..] => kernel::run(isa, features),
         ["boot"] => boot::run(boot::Extent::Programs),
         ["boot", "build"] => boot::build(),

@@ -81,6 +81,7 @@ pub(crate) fn run() -> Result<(), Error> {
     let mut steps = miri(&workspace);
     steps.extend([
         step("library crates on bare metal", cargo(&["xtask", "no-std"])),
+        step("each package builds from its own archive", cargo(&["xtask", "package", "build"])),
         step("random programs under the oracle", random),
         step("breaks, pins, reclaim and ends of spaces that share page tables, interleaved", families),
         step(

@@ -91,6 +91,7 @@ fn steps() -> Result<(), Error> {
             published(&words),
         ),
         step("documentation without warnings", vec![], documented),
+        step("packages as they would be published", vec![], this(&["package"])?),
         step("locks under every memory order (loom)", vec![loom(&["--no-run"])], loom(&words)),
         step("captures give the same figures for the same seed", vec![programs()], this(&["repeat", "quick"])?),
         step("programs on the kernel in QEMU", vec![this(&["boot", "build"])?], this(&["boot"])?),

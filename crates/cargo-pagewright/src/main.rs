@@ -2,7 +2,9 @@
 //!
 //! A crate may compile its flushes away unless `cfg(target_os = "none")` or `"uefi"`. A check on a
 //! host would then judge a crate without them. This program builds the named crate, and no other,
-//! as if the `cfg` held:
+//! as if the `cfg` held.
+//!
+//! # Example
 //!
 //! ```sh
 //! cargo pagewright --cfg page_table_multiarch:target_os=none test

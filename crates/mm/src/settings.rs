@@ -337,7 +337,7 @@ mod tests {
     #[test]
     fn the_page_of_settings_agrees_with_the_table() {
         extern crate std;
-        let page = include_str!("../../../docs/settings.md");
+        let page = include_str!("../settings.md");
         let listed: std::vec::Vec<&str> = page.lines().filter(|line| line.starts_with("| `")).collect();
         let row = |setting: &MmSetting| {
             let (name, values) = (setting.name(), setting.values());

@@ -12,6 +12,15 @@
 //! | 130 | SIGINT; temporary files are removed and child processes are killed |
 //!
 //! `boot` and `record` otherwise exit with the status of the program that they run.
+//!
+//! # Example
+//!
+//! A capture of a program, and what a setting does to it:
+//!
+//! ```sh
+//! pagewright record -o job.pwt -- perl job.pl
+//! pagewright replay job.pwt --compare cow_page_tables=never,always
+//! ```
 #![forbid(unsafe_code)]
 
 mod command;

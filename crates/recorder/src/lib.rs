@@ -5,6 +5,24 @@
 //! system calls to a log for each process. The same crate as a Rust library has the format of the
 //! log, which the importer of `pagewright-capture` reads.
 //!
+//! # Example
+//!
+//! A log of two runs, written and read:
+//!
+//! ```
+//! use pagewright_recorder::log::{DATA, FLAG_BITS, LogReader, LoggedRun, MAGIC, Record, put_runs};
+//!
+//! let run = |page, reads| LoggedRun { page_and_flags: page << FLAG_BITS | DATA, reads, writes: 0 };
+//! let mut log = MAGIC.to_vec();
+//! put_runs(&mut log, 1, &[run(0x400, 3), run(0x401, 2)]);
+//!
+//! let mut reader = LogReader::new(&log[..]);
+//! assert_eq!(reader.next_record()?, Some(Record::Runs { slot: 1 }));
+//! let loads: u32 = reader.runs().map(|run| run.reads).sum();
+//! assert_eq!((loads, reader.next_record()?), (5, None));
+//! # Ok::<(), std::io::Error>(())
+//! ```
+//!
 //! # Modules
 //!
 //! | module | task |

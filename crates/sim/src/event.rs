@@ -68,7 +68,7 @@ mod tests {
 
     #[test]
     fn the_page_of_events_is_that_of_the_table() {
-        let page = include_str!("../../../docs/events.md");
+        let page = include_str!("../events.md");
         let rows: Vec<&str> = page.lines().filter(|line| line.starts_with("| `")).collect();
         let row = |event: &MachineEvent| format!("| `{}` | {} |", event.name(), event.meaning());
         assert_eq!(rows, MachineEvent::ALL.iter().map(row).collect::<Vec<_>>());

@@ -130,14 +130,7 @@ mod tests {
             .iter()
             .map(|(name, kind)| Dependency { name: (*name).into(), kind: *kind, path: Some("crates/x".into()) })
             .collect();
-        Package {
-            name: name.into(),
-            manifest_path: "/Cargo.toml".into(),
-            publish: None,
-            repository: None,
-            dependencies,
-            targets: Vec::new(),
-        }
+        Package { name: name.into(), manifest_path: "/Cargo.toml".into(), dependencies, ..Package::default() }
     }
 
     fn violations(package: &Package, root: &str) -> Vec<Violation> {

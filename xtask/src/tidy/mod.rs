@@ -2,7 +2,7 @@
 //!
 //! One rule per module: [`length`], [`opening`], [`leftovers`], [`entry_stores`], [`invariants`],
 //! [`counters`], [`huge_pages`], [`linux_calls`], [`names`], [`packages`], [`prose`],
-//! [`scheduling_points`], [`test_files`].
+//! [`scheduling_points`], [`test_files`]. [`readme`] writes the README of a package.
 //! [`exceptions`] lists the exceptions and their reasons.
 //!
 //! Not guaranteed: that a comment is true, or a name good.
@@ -19,6 +19,7 @@ mod names;
 mod opening;
 mod packages;
 mod prose;
+mod readme;
 mod scheduling_points;
 mod test_files;
 
@@ -171,6 +172,18 @@ pub(crate) enum Breach {
     NoLicence,
     /// A package that names a repository, while none is published.
     MadeUpRepository,
+    /// A package without a field that a registry asks for.
+    BadMetadata {
+        /// The field of the manifest.
+        field: &'static str,
+    },
+    /// A package whose documentation has no example.
+    NoExample,
+    /// A file that is included, and that the package would lack.
+    OutsidePackage {
+        /// The file.
+        path: PathBuf,
+    },
     /// A document that differs from its tables.
     OutOfDate,
 }
@@ -202,6 +215,11 @@ impl fmt::Display for Breach {
             }
             Self::NoLicence => f.write_str("is not the licence of the workspace: link it"),
             Self::MadeUpRepository => f.write_str("names a repository, and none is published"),
+            Self::BadMetadata { field } => write!(f, "`{field}` is missing, or crates.io refuses it"),
+            Self::NoExample => f.write_str("has no section `# Example` with code"),
+            Self::OutsidePackage { path } => {
+                write!(f, "includes {}, which is outside its package: link it there", path.display())
+            }
             Self::OutOfDate => f.write_str("differs from its tables in the code: run cargo xtask tidy --write"),
         }
     }
@@ -249,6 +267,6 @@ pub(crate) fn run(generated: Generated) -> Result<(), Error> {
     findings.extend(scheduling_points::run(&workspace, &files)?);
     findings.extend(counters::run(&workspace, generated)?);
     findings.extend(linux_calls::run(&workspace, generated)?);
-    findings.extend(packages::run(&workspace, generated)?);
+    findings.extend(packages::run(&workspace, &files, generated)?);
     crate::error::report("tidy", &findings, format_args!("{} files", files.len()))
 }

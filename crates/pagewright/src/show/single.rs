@@ -130,7 +130,7 @@ mod tests {
 
     #[test]
     fn the_page_of_the_json_document_names_each_counter_that_is_a_time() {
-        let page = include_str!("../../../../docs/json.md");
+        let page = include_str!("../../json.md");
         let all = MachineEvent::ALL.iter().map(|event| event.name()).chain(Counter::ALL.iter().map(|of| of.name()));
         let times: Vec<&str> = all.filter(|name| is_time(name)).collect();
         assert_eq!(times.len(), 2, "the page says how many: {times:?}");
