@@ -66,7 +66,7 @@ pub(crate) fn run(archives: Archives) -> Result<(), Error> {
 fn lacks(archive: &str, listed: &str) -> Vec<Missing> {
     let has = |file: &&str| listed.lines().any(|path| path.strip_prefix(archive) == Some(&format!("/{file}")));
     let mut missing: Vec<_> = NEEDED.iter().filter(|file| !has(file)).copied().collect();
-    if !ROOTS.iter().any(|root| has(root)) {
+    if !ROOTS.iter().any(has) {
         missing.push("a root module");
     }
     missing.into_iter().map(|file| Missing { archive: archive.to_owned(), file }).collect()

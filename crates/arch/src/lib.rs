@@ -11,8 +11,8 @@
 //!
 //! [`on_both!`] makes a test of a function for each instruction set.
 //!
-//! [`entries_are_words!`], [`no_tlb_and_no_interrupts!`], [`one_cpu!`] and [`no_access_to_bytes!`]
-//! implement [`Effects`] on plain memory.
+//! [`entries_are_words!`], [`pages_are_words!`], [`no_tlb_and_no_interrupts!`], [`one_cpu!`] and
+//! [`no_access_to_bytes!`] implement [`Effects`] on plain memory.
 //!
 //! Neighbours: uses `types`; used by `sync` and everything above.
 //!

@@ -5,28 +5,29 @@
 
 /// Defines the accesses to entries that are words of memory.
 ///
-/// The machine has a method `table`, which returns the words of a table's frame.
+/// The field `$frames` of the machine has a method `table`, which returns the words of a table's
+/// frame, such as `FrameWords` of `pagewright-sync`.
 #[macro_export]
 macro_rules! entries_are_words {
-    () => {
+    ($frames:tt) => {
         #[inline]
         fn table_words(&self, table: ::pagewright_types::Pfn) -> Option<$crate::TableWords<'_>> {
-            Some(self.table(table))
+            Some(self.$frames.table(table))
         }
 
         #[inline]
         fn load(&self, slot: $crate::PteSlot) -> $crate::Pte {
-            self.table(slot.table).load(slot.index as usize)
+            self.$frames.table(slot.table).load(slot.index as usize)
         }
 
         #[inline]
         fn store(&self, slot: $crate::PteSlot, pte: $crate::Pte) {
-            self.table(slot.table).store(slot.index as usize, pte);
+            self.$frames.table(slot.table).store(slot.index as usize, pte);
         }
 
         #[inline]
         fn swap(&self, slot: $crate::PteSlot, pte: $crate::Pte) -> $crate::Pte {
-            self.table(slot.table).swap(slot.index as usize, pte)
+            self.$frames.table(slot.table).swap(slot.index as usize, pte)
         }
 
         fn compare_exchange(
@@ -35,7 +36,32 @@ macro_rules! entries_are_words {
             current: $crate::Pte,
             new: $crate::Pte,
         ) -> Result<(), $crate::Pte> {
-            self.table(slot.table).compare_exchange(slot.index as usize, current, new)
+            self.$frames.table(slot.table).compare_exchange(slot.index as usize, current, new)
+        }
+    };
+}
+
+/// Defines the accesses to pages that are words of memory.
+///
+/// The field `$frames` of the machine has methods `fill`, `copy`, `read` and `write`, such as
+/// `FrameWords` of `pagewright-sync`.
+#[macro_export]
+macro_rules! pages_are_words {
+    ($frames:tt) => {
+        fn zero(&self, pfn: ::pagewright_types::Pfn, order: ::pagewright_types::Order) {
+            self.$frames.fill(pfn, order, 0);
+        }
+
+        fn copy(&self, from: ::pagewright_types::Pfn, to: ::pagewright_types::Pfn, order: ::pagewright_types::Order) {
+            self.$frames.copy(from, to, order);
+        }
+
+        fn read(&self, from: ::pagewright_types::PhysAddr, to: &mut [u8]) {
+            self.$frames.read(from, to);
+        }
+
+        fn write(&self, to: ::pagewright_types::PhysAddr, from: &[u8]) {
+            self.$frames.write(to, from);
         }
     };
 }

@@ -31,6 +31,13 @@ pub struct NodeSpec<'a> {
     pub cpus: CpuMask,
 }
 
+impl<'a> NodeSpec<'a> {
+    /// The only node of a machine with the CPUs 0 to `cpus` − 1.
+    pub fn only(ranges: &'a [FrameRange], cpus: usize) -> Self {
+        Self { id: NodeId::new(0), ranges, cpus: CpuMask::first(cpus) }
+    }
+}
+
 /// The physical memory of a machine.
 #[derive(Clone, Copy, Debug)]
 pub struct MemoryLayout<'a> {

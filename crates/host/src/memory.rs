@@ -9,7 +9,7 @@
 //! [`HostMemory::touch`] touches all of it.
 
 use memmap2::{Advice, MmapMut, MmapOptions};
-use pagewright_sync::LinearMap;
+use pagewright_sync::{FrameWords, LinearMap};
 use pagewright_types::{FrameRange, Order, PAGE_SIZE, Pfn};
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -29,7 +29,7 @@ pub struct HostMemoryError {
 /// A copy is a reference to the same memory.
 #[derive(Clone, Copy, Debug)]
 pub struct HostMemory {
-    words: &'static [AtomicU64],
+    words: FrameWords,
     map: &'static LinearMap,
 }
 
@@ -65,14 +65,14 @@ impl HostMemory {
         let _ = map.advise(pages);
         let whole: &'static mut MmapMut = Box::leak(Box::new(map));
         let skip = whole.as_ptr().align_offset(align as usize);
-        let mapped = LinearMap::over(&mut whole[skip..skip + bytes as usize], Pfn::new(0));
-        let (map, words) = mapped.expect("whole pages, no more than frame numbers");
+        let mapped = FrameWords::over(&mut whole[skip..skip + bytes as usize], Pfn::new(0));
+        let (words, map) = mapped.expect("whole pages, no more than frame numbers");
         Ok(Self { words, map: Box::leak(Box::new(map)) })
     }
 
     /// The frames of the arena.
     pub fn frames(&self) -> FrameRange {
-        FrameRange::new(Pfn::new(0), Pfn::new((self.words.len() / WORDS_PER_PAGE) as u32))
+        self.words.frames()
     }
 
     /// The 64-bit words of a block.
@@ -80,12 +80,12 @@ impl HostMemory {
     /// # Panics
     /// When the block is not inside the arena.
     pub fn block(&self, pfn: Pfn, order: Order) -> &'static [AtomicU64] {
-        &self.words[pfn.index() * WORDS_PER_PAGE..][..order.frames() as usize * WORDS_PER_PAGE]
+        self.words.block(pfn, order)
     }
 
     /// Makes the host back every page, by a store to its first word.
     pub fn touch(&self) {
-        self.words.iter().step_by(WORDS_PER_PAGE).for_each(|word| word.store(1, Ordering::Relaxed));
+        self.words.words().iter().step_by(WORDS_PER_PAGE).for_each(|word| word.store(1, Ordering::Relaxed));
     }
 
     /// Fills a block with `value`.
@@ -93,7 +93,7 @@ impl HostMemory {
     /// # Panics
     /// When the block is not inside the arena.
     pub fn fill(&self, pfn: Pfn, order: Order, value: u64) {
-        self.block(pfn, order).iter().for_each(|word| word.store(value, Ordering::Relaxed));
+        self.words.fill(pfn, order, value);
     }
 
     /// Whether every word of a block is `value`.
@@ -102,6 +102,11 @@ impl HostMemory {
     /// When the block is not inside the arena.
     pub fn holds(&self, pfn: Pfn, order: Order, value: u64) -> bool {
         self.block(pfn, order).iter().all(|word| word.load(Ordering::Relaxed) == value)
+    }
+
+    /// The words of all frames.
+    pub(crate) fn words(&self) -> FrameWords {
+        self.words
     }
 
     /// The linear map of the arena.

@@ -80,8 +80,7 @@ impl<I: Isa> TableMachine<I> {
         if notes.load(Ordering::Relaxed) & bit == 0 {
             notes.fetch_or(bit, Ordering::Relaxed);
         }
-        let words = self.memory.block(table, Order::ZERO);
-        TableWords(words.first_chunk().expect("a frame has as many words as a table has entries"))
+        self.memory.words().table(table)
     }
 
     /// The table of an entry that is accessed.

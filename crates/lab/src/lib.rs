@@ -13,16 +13,14 @@
 //! ```
 //! use pagewright_arch::X86_64;
 //! use pagewright_lab::Lab;
-//! use pagewright_mm::{MmSettings, MapFlags, MapRequest};
+//! use pagewright_mm::{MapRequest, MmSettings};
 //! use pagewright_sim::MachineConfig;
-//! use pagewright_types::{Access, Counter, CpuId, IsaKind, PAGE_SIZE, Rights, VirtAddr};
+//! use pagewright_types::{Access, Counter, CpuId, IsaKind, PAGE_SIZE};
 //!
 //! let lab = Lab::<X86_64>::new(MachineConfig::default_for(IsaKind::X86_64)?, MmSettings::default())?;
 //! let cpu = CpuId::new(0);
 //! let space = lab.on(cpu, |mm| mm.new_space())?;
-//! let flags = MapFlags::PRIVATE | MapFlags::ANONYMOUS;
-//! let request = MapRequest { addr: VirtAddr::ZERO, len: PAGE_SIZE, rights: Rights::RW, flags, file: None };
-//! let va = lab.on(cpu, |mm| mm.mmap(&space, &request))?;
+//! let va = lab.on(cpu, |mm| mm.mmap(&space, &MapRequest::anonymous(PAGE_SIZE)))?;
 //! lab.run(cpu, &space);
 //! lab.touch(cpu, &space, va, Access::Write, 1)?;
 //! lab.touch(cpu, &space, va, Access::Write, 1)?;

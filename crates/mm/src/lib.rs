@@ -9,8 +9,8 @@
 //! memory):
 //!
 //! ```
-//! use pagewright_mm::{FaultError, MapFlags, MapRequest, Mm, MmSettings};
-//! use pagewright_types::{Access, PAGE_SIZE, Rights, VirtAddr};
+//! use pagewright_mm::{FaultError, MapRequest, Mm, MmSettings};
+//! use pagewright_types::{Access, PAGE_SIZE};
 //! # use pagewright_arch::X86_64;
 //! # use pagewright_sim::{MachineConfig, Sim};
 //! # use pagewright_tlb::frames::{MemoryLayout, NodeSpec};
@@ -25,9 +25,7 @@
 //! mm.tlb().switch_to(space.table().context());
 //!
 //! let len = 4 * PAGE_SIZE;
-//! let flags = MapFlags::PRIVATE | MapFlags::ANONYMOUS;
-//! let request = MapRequest { addr: VirtAddr::ZERO, len, rights: Rights::RW, flags, file: None };
-//! let start = mm.mmap(&space, &request)?;
+//! let start = mm.mmap(&space, &MapRequest::anonymous(len))?;
 //! assert_eq!(space.rss().pages(), 0);
 //!
 //! // The page-fault handler of a kernel calls this with the address and the access.

@@ -12,6 +12,9 @@
 //! - `host` (feature `std`) – threads of the host as CPUs.
 //! - [`bomb`] – the panic of a value that must not be dropped.
 //! - [`LinearMap`] – where the machine's memory is mapped, for code that clears frames.
+//! - [`HeldRanks`] – the ranks that a CPU holds, in an atomic. [`OneCpuLocks`] – the locks of a
+//!   machine with one CPU.
+//! - [`FrameWords`] – frames that are memory of the embedder's.
 //! - [`FrameSet`] – the frames that a machine may access by their addresses.
 //! - [`FullBarrier`] – the proof that a CPU has ordered a store before a load.
 //! - [`Mailbox`] – requests of one CPU to many, and their acknowledgements.
@@ -28,34 +31,34 @@
 //!
 //! ```
 //! use pagewright_sync::rank::{SpaceRank, TableRank};
-//! use pagewright_sync::{Backend, RankSet, SpinLock};
+//! use pagewright_sync::{Backend, HeldRanks, RankSet, SpinLock};
 //! use pagewright_types::CpuId;
-//! use std::cell::Cell;
 //!
-//! std::thread_local! { static HELD: Cell<RankSet> = Cell::new(RankSet::EMPTY); }
+//! /// The locks of a machine with four CPUs.
+//! struct Locks;
 //!
-//! /// Each thread of the host is a CPU.
-//! struct Host;
+//! static HELD: [HeldRanks; 4] = [const { HeldRanks::new() }; 4];
+//! # fn cpu_number() -> u16 { 0 }
 //!
-//! impl Backend for Host {
+//! impl Backend for Locks {
 //!     type Line = ();
 //!
 //!     fn pause() {
-//!         std::thread::yield_now();
+//!         core::hint::spin_loop();
 //!     }
 //!     fn cpu() -> CpuId {
-//!         CpuId::new(0)
+//!         CpuId::new(cpu_number())
 //!     }
 //!     fn held() -> RankSet {
-//!         HELD.get()
+//!         HELD[Self::cpu().index()].get()
 //!     }
 //!     fn set_held(held: RankSet) {
-//!         HELD.set(held);
+//!         HELD[Self::cpu().index()].set(held);
 //!     }
 //! }
 //!
-//! let space = SpinLock::<_, SpaceRank, Host>::new("VMAs");
-//! let table = SpinLock::<_, TableRank, Host>::new([0; 512]);
+//! let space = SpinLock::<_, SpaceRank, Locks>::new("VMAs");
+//! let table = SpinLock::<_, TableRank, Locks>::new([0; 512]);
 //! let vmas = space.lock();
 //! table.lock()[7] = 1; // In order: `Table` is inside `Space`.
 //! assert_eq!(*vmas, "VMAs");
@@ -72,8 +75,10 @@ mod boxed;
 mod counters;
 mod cpumask;
 mod frame_set;
+mod frame_words;
 mod full_barrier;
 mod guard;
+mod held;
 #[cfg(feature = "std")]
 pub mod host;
 mod line;
@@ -92,7 +97,9 @@ pub use boxed::{AllocError, try_boxed, try_boxed_each};
 pub use counters::{Counters, Gauges, PerCpuSums};
 pub use cpumask::AtomicCpuMask;
 pub use frame_set::FrameSet;
+pub use frame_words::FrameWords;
 pub use full_barrier::FullBarrier;
+pub use held::{HeldRanks, OneCpuLocks};
 pub use line::{LineRef, LineState, LineUse};
 pub use linear_map::LinearMap;
 pub use mailbox::Mailbox;

@@ -34,6 +34,7 @@
 //! ```
 
 use crate::backend::Backend;
+use core::any::type_name;
 use core::fmt;
 
 /// A lock's rank in the order.
@@ -103,25 +104,38 @@ ranks! {
     LoadedRank = 17;
 }
 
-/// The ranks that one CPU holds: the number of locks of each, in four bits.
+/// The ranks that one CPU holds: the number of locks of each, in three bits.
 ///
 /// A count and not a bit: when the inner of two nested locks is released, the outer one is still
-/// held.
+/// held. All counts are one word, which a CPU can keep in an atomic:
+/// [`HeldRanks`](crate::HeldRanks).
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
-pub struct RankSet(u128);
+pub struct RankSet(u64);
 
 impl RankSet {
     /// No lock is held.
     pub const EMPTY: Self = Self(0);
-    const WIDTH: u32 = 4;
+    const WIDTH: u32 = 3;
+    /// The count of locks of one rank that fits, and its mask.
+    const MOST: u64 = (1 << Self::WIDTH) - 1;
 
-    const fn count(self, place: u8) -> u128 {
-        self.0 >> (place as u32 * Self::WIDTH) & 0xf
+    const fn count(self, place: u8) -> u64 {
+        self.0 >> (place as u32 * Self::WIDTH) & Self::MOST
     }
 
     /// Whether no lock is held.
     pub const fn is_empty(self) -> bool {
         self.0 == 0
+    }
+
+    /// The set as a word, for memory of the embedder's.
+    pub const fn to_bits(self) -> u64 {
+        self.0
+    }
+
+    /// The set that [`to_bits`](Self::to_bits) made a word.
+    pub const fn from_bits(bits: u64) -> Self {
+        Self(bits)
     }
 
     /// The set with one more lock of rank `R`.
@@ -130,24 +144,20 @@ impl RankSet {
     /// The place of the innermost rank held, which forbids it.
     pub fn with<R: Rank>(self) -> Result<Self, u8> {
         let inner = self.0 >> (u32::from(R::PLACE) * Self::WIDTH);
-        let same = inner & 0xf;
+        let same = inner & Self::MOST;
         if inner >> Self::WIDTH != 0 {
-            let deepest = (127 - self.0.leading_zeros()) / Self::WIDTH;
+            let deepest = (u64::BITS - 1 - self.0.leading_zeros()) / Self::WIDTH;
             return Err(deepest as u8);
         }
-        if same != 0 && (!R::NESTS || same == 0xf) {
+        if same != 0 && (!R::NESTS || same == Self::MOST) {
             return Err(R::PLACE);
         }
         Ok(Self(self.0 + (1 << (u32::from(R::PLACE) * Self::WIDTH))))
     }
 
-    /// The set with one lock of rank `R` fewer.
-    ///
-    /// # Panics
-    /// If no lock of this rank is held.
-    pub fn without<R: Rank>(self) -> Self {
-        assert!(self.count(R::PLACE) > 0, "lock order: {} released while it is not held", R::NAME);
-        Self(self.0 - (1 << (u32::from(R::PLACE) * Self::WIDTH)))
+    /// The set with one lock of rank `R` fewer; `None` if no lock of this rank is held.
+    pub fn without<R: Rank>(self) -> Option<Self> {
+        (self.count(R::PLACE) > 0).then(|| Self(self.0 - (1 << (u32::from(R::PLACE) * Self::WIDTH))))
     }
 }
 
@@ -166,7 +176,13 @@ pub(crate) fn enter<R: Rank, B: Backend>() {
         let held = B::held();
         match held.with::<R>() {
             Ok(more) => B::set_held(more),
-            Err(_) => panic!("lock order: {} acquired while {held:?} is held", R::NAME),
+            Err(_) => panic!(
+                "lock order: {} acquired on CPU {} while {held:?} is held; if this CPU holds none of these, \
+                 `Backend::held` of {} returns the set of another CPU",
+                R::NAME,
+                B::cpu(),
+                type_name::<B>()
+            ),
         }
     }
 }
@@ -175,7 +191,17 @@ pub(crate) fn enter<R: Rank, B: Backend>() {
 #[inline]
 pub(crate) fn leave<R: Rank, B: Backend>() {
     if cfg!(debug_assertions) {
-        B::set_held(B::held().without::<R>());
+        let held = B::held();
+        match held.without::<R>() {
+            Some(fewer) => B::set_held(fewer),
+            None => panic!(
+                "`Backend::held` of {} is wrong: CPU {} releases {}, which it acquired, and `held` returns {held:?}; \
+                 it must return what `Backend::set_held` stored last on this CPU",
+                type_name::<B>(),
+                B::cpu(),
+                R::NAME
+            ),
+        }
     }
 }
 
@@ -192,23 +218,25 @@ mod tests {
         let held = held.expect("Space, Table, Table is in order");
         assert_eq!(held.with::<ForkTreeRank>(), Err(TableRank::PLACE));
         assert_eq!(RankSet::EMPTY.with::<ZoneRank>().and_then(RankSet::with::<ZoneRank>), Err(ZoneRank::PLACE));
-        let held = held.without::<TableRank>();
+        let held = held.without::<TableRank>().expect("two are held");
         assert_eq!(held.with::<TableUpperRank>(), Err(TableRank::PLACE), "one of the two is still held");
-        assert!(held.without::<TableRank>().with::<TableUpperRank>().is_ok());
+        let held = held.without::<TableRank>().expect("one is held");
+        assert!(held.with::<TableUpperRank>().is_ok());
+        assert_eq!(held.without::<TableRank>(), None);
     }
 
-    /// Four bits count them: one more would count as a lock of the next rank.
+    /// Three bits count them: one more would count as a lock of the next rank.
     #[test]
-    fn fifteen_locks_of_a_rank_that_nests_may_be_held() {
+    fn seven_locks_of_a_rank_that_nests_may_be_held() {
         fn check<R: Rank>() {
-            let mut held = [RankSet::EMPTY; 16];
-            for count in 0..15 {
-                held[count + 1] = held[count].with::<R>().expect("there are fewer than fifteen");
+            let mut held = [RankSet::EMPTY; 8];
+            for count in 0..7 {
+                held[count + 1] = held[count].with::<R>().expect("there are fewer than seven");
             }
-            assert_eq!(held[15].with::<R>(), Err(R::PLACE), "{}", R::NAME);
-            assert!(held[15].with::<LoadedRank>().is_ok(), "a lock inside is still allowed");
-            for count in (0..15).rev() {
-                assert_eq!(held[count + 1].without::<R>(), held[count], "{}", R::NAME);
+            assert_eq!(held[7].with::<R>(), Err(R::PLACE), "{}", R::NAME);
+            assert!(held[7].with::<LoadedRank>().is_ok(), "a lock inside is still allowed");
+            for count in (0..7).rev() {
+                assert_eq!(held[count + 1].without::<R>(), Some(held[count]), "{}", R::NAME);
             }
         }
         check::<SpaceRank>();
@@ -220,7 +248,7 @@ mod tests {
     fn places_are_distinct_and_fit_a_rank_set() {
         for (i, (place, _)) in NAMES.iter().enumerate() {
             assert_eq!(usize::from(*place), i);
-            assert!(u32::from(*place) * RankSet::WIDTH < 128);
+            assert!((u32::from(*place) + 1) * RankSet::WIDTH <= u64::BITS);
         }
     }
 }

@@ -61,6 +61,8 @@ const TABLE: &str = "pagewright-table";
 const BTREE: &str = "pagewright-btree";
 const MM: &str = "pagewright-mm";
 const SYSCALL: &str = "pagewright-syscall";
+/// The example of an embedder, which alone of the library crates the kernel does not link.
+pub(crate) const EMBEDDING: &str = "pagewright-embedding";
 const HOST: &str = "pagewright-host";
 const MODEL: &str = "pagewright-model";
 const SIM: &str = "pagewright-sim";
@@ -98,6 +100,8 @@ pub(crate) const RULES: &[Rule] = &[
     library(SYSCALL, &[TYPES, ARCH, SYNC, MM], Column::Subject, UnsafeCode::Forbidden),
     // Real memory, for figures that depend on caches. Its tests run the memory manager.
     hosted(HOST, &[TYPES, PLANT, ARCH, SYNC, TLB, MM], Column::Above),
+    // The example of an embedder. Its page shows each crate by itself, the allocator too.
+    library(EMBEDDING, &[TYPES, ARCH, SYNC, FRAME, TLB, TABLE, MM], Column::Subject, UnsafeCode::Forbidden),
     // No std, so that the oracle also runs in the kernel.
     library(MODEL, &[TYPES], Column::Judge, UnsafeCode::Forbidden),
     hosted(SIM, &[TYPES, ARCH, SYNC], Column::Judge),

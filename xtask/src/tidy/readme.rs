@@ -31,8 +31,8 @@ fn without_links(text: &str) -> String {
 
 /// The paragraphs before the first list, table, code block or heading.
 fn opening(documentation: &[&str]) -> String {
-    let is_structure = |line: &&str| ["- ", "* ", "|", "```", "#"].iter().any(|mark| line.starts_with(mark));
-    let end = documentation.iter().position(|line| is_structure(&line)).unwrap_or(documentation.len());
+    let is_structure = |line: &str| ["- ", "* ", "|", "```", "#"].iter().any(|mark| line.starts_with(mark));
+    let end = documentation.iter().position(|line| is_structure(line)).unwrap_or(documentation.len());
     let text = documentation[..end].join("\n");
     let paragraphs = text.trim().split("\n\n");
     // A paragraph that ends in a colon introduces what is left out.

@@ -4,10 +4,10 @@
 //! Invalidations and root switches do nothing, because their cost is the hardware's or the
 //! simulated machine's.
 
-use pagewright_arch::{Caps, Effects, Isa, TableWords};
+use pagewright_arch::{Caps, Effects, Isa};
 use pagewright_mm::{Mm, MmSettings};
-use pagewright_sync::Platform;
 use pagewright_sync::host::HostLocks;
+use pagewright_sync::{FrameWords, Platform};
 use pagewright_tlb::frames::{MemoryLayout, NodeSpec};
 use pagewright_types::{CpuId, CpuMask, FrameRange, IsaKind, NodeId, Order, PAGE_SIZE, Pfn};
 use std::marker::PhantomData;
@@ -18,7 +18,7 @@ const WORDS: usize = PAGE_SIZE as usize / 8;
 
 /// The machine; its memory lives as long as the process.
 pub(crate) struct Host<I> {
-    words: &'static [AtomicU64],
+    words: FrameWords,
     clears: &'static AtomicBool,
     left: &'static AtomicU64,
     isa: PhantomData<I>,
@@ -35,7 +35,8 @@ impl<I: Isa> Host<I> {
         // The host zeroes the memory on demand, so only touched frames cost memory.
         let words = bytemuck::zeroed_slice_box(frames as usize * WORDS);
         let (clears, left) = (Box::leak(Box::new(AtomicBool::new(true))), Box::leak(Box::default()));
-        Self { words: Box::leak(words), clears, left, isa: PhantomData }
+        let words = FrameWords::new(Box::leak(words), Pfn::new(0));
+        Self { words, clears, left, isa: PhantomData }
     }
 
     /// Does `work` without clearing any page, and returns how many were left as they were.
@@ -47,15 +48,6 @@ impl<I: Isa> Host<I> {
         work();
         self.clears.store(true, Ordering::Relaxed);
         self.left.load(Ordering::Relaxed) - before
-    }
-
-    fn table(&self, table: Pfn) -> TableWords<'_> {
-        let words = &self.words[table.index() * WORDS..];
-        TableWords(words.first_chunk().expect("a frame has as many words as a table has entries"))
-    }
-
-    fn block(&self, pfn: Pfn, order: Order) -> &[AtomicU64] {
-        &self.words[pfn.index() * WORDS..][..order.frames() as usize * WORDS]
     }
 }
 
@@ -86,7 +78,7 @@ impl<I: Isa> Effects for Host<I> {
 
     pagewright_arch::one_cpu!(CPU);
 
-    pagewright_arch::entries_are_words!();
+    pagewright_arch::entries_are_words!(words);
 
     pagewright_arch::no_tlb_and_no_interrupts!();
 
@@ -96,15 +88,11 @@ impl<I: Isa> Effects for Host<I> {
             self.left.store(self.left.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
             return;
         }
-        for word in self.block(pfn, order) {
-            word.store(0, Ordering::Relaxed);
-        }
+        self.words.fill(pfn, order, 0);
     }
 
     fn copy(&self, from: Pfn, to: Pfn, order: Order) {
-        for (from, to) in self.block(from, order).iter().zip(self.block(to, order)) {
-            to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
-        }
+        self.words.copy(from, to, order);
     }
 
     pagewright_arch::no_access_to_bytes!();

@@ -18,6 +18,7 @@ mod percpu;
 #[path = "../support/refusing_heap.rs"]
 mod refusing_heap;
 mod writer;
+mod wrong_backend;
 
 #[global_allocator]
 static HEAP: refusing_heap::RefusingHeap = refusing_heap::RefusingHeap;

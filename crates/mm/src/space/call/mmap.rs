@@ -41,6 +41,14 @@ pub struct MapRequest<'a, P: Platform> {
     pub file: Option<FileMapping<'a, P>>,
 }
 
+impl<P: Platform> MapRequest<'_, P> {
+    /// Asks for private anonymous memory at any address, which may be read and written.
+    pub const fn anonymous(len: u64) -> Self {
+        let flags = MapFlags::PRIVATE.union(MapFlags::ANONYMOUS);
+        Self { addr: VirtAddr::ZERO, len, rights: Rights::RW, flags, file: None }
+    }
+}
+
 /// The mapping that a valid request asks for.
 struct Plan<P: Platform> {
     pages: u64,
