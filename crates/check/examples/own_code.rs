@@ -2,7 +2,8 @@
 //!
 //! `paging` is the code under test. It knows nothing of the check: its handlers are static methods,
 //! and it stores entries through pointers. It has a mistake ([`paging::Order::FreeFirst`]), which
-//! the check finds; the corrected order is clean. `docs/check.md` goes through it step by step.
+//! the check finds; the corrected order is clean. The guide of the crate goes through it step by
+//! step.
 //!
 //! `cargo run -p pagewright-check --example own_code`. The exit status is 1 unless the empty test
 //! is no evidence, the mistake is found and the correction is clean.

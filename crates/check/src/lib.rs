@@ -45,25 +45,10 @@
 //! println!("{outcome}"); // The rule, the drawing of the schedule, and the replay token.
 //! ```
 //!
-//! # What to route through the harness
-//!
-//! | what the code does | on the harness |
-//! | --- | --- |
-//! | reach a table by physical address | [`Harness::phys_offset`], [`Harness::host_address`], [`Harness::ram`] |
-//! | store an entry | through that pointer, or [`Cpu::store`], [`Cpu::swap`] |
-//! | allocate and free a frame | [`Harness::alloc_frame`], [`Harness::free_frame`], [`Harness::park_frame`] |
-//! | `INVLPG`, `TLBI` | [`Cpu::flush_page`], [`Cpu::flush_all`], [`Cpu::invalidate`] |
-//! | `DSB ISHST`, `DSB ISH` | [`Cpu::publish`], [`Cpu::complete`] |
-//! | load a root (`MOV CR3`, `TTBR0_EL1`) | [`Cpu::load_root`] |
-//! | send an IPI and wait | [`Cpu::shoot_down`], [`Cpu::send_ipi`] |
-//! | spin | [`HarnessLock`], or [`Cpu::relax`] in the loop |
-//! | access memory in user mode | [`Cpu::read`], [`Cpu::write`], [`Cpu::fetch`] |
-//!
-//! The code declares two more facts: before it removes a right, which one ([`Cpu::will_reduce`]),
-//! and where a call begins and returns ([`Cpu::call`]). `docs/check.md` has the details.
-//!
 //! # Where things are
 //!
+//! - [The guide](#checking-page-table-code), below – what to route to the machine, what to declare,
+//!   a tutorial, and what the check cannot see.
 //! - [`Check`] – the entry point; [`CheckOutcome`] is its result, and prints as a report.
 //! - [`Harness`], [`Cpu`] – what a program acts on.
 //! - [`CheckFinding`] – what a run found; [`explain`] draws the run: a column for each CPU, time
@@ -76,6 +61,7 @@
 //! depends on the code that is checked.
 //!
 //! Not guaranteed: that code which passes is correct. [`CheckOutcome`] says how much was judged.
+#![doc = include_str!("../guide.md")]
 #![forbid(unsafe_code)]
 
 mod check;

@@ -60,7 +60,8 @@
 //!
 //! The crate is empty on other hosts. An arm64 host traps `TLBI` and `MSR` as undefined
 //! instructions, which could be routed the same way and are not; barriers (`DSB`) do not trap on
-//! any host, and arm64 assembly does not run on x86-64. Such code needs hooks (`docs/check.md`).
+//! any host, and arm64 assembly does not run on x86-64. Such code needs hooks (the guide of
+//! `pagewright-check`).
 //!
 //! Safety: INV-TRAP-RESUME, INV-TRAP-STORE.
 //!

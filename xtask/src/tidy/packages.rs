@@ -1,6 +1,6 @@
 //! Each package that can be published is complete: `cargo publish --workspace` needs no more.
 //!
-//! It has both licences, a README ([`readme`](super::readme)), an example in its documentation, and
+//! It has both licences, a README ([`readme`]), an example in its documentation, and
 //! the metadata that a registry asks for. No file that it includes lies outside its folder. It has
 //! no address that is made up.
 //!
