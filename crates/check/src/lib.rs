@@ -86,7 +86,7 @@ pub use check::Check;
 pub use cpu::{Cpu, PendingIpis};
 pub use current::{current, try_current};
 pub use exhaustive::{ActReduction, Enumerated, SearchBounds, enumerate};
-pub use explain::{explain, missing_steps};
+pub use explain::{explain, explain_briefly, missing_steps};
 pub use finding::CheckFinding;
 pub use harness::{CpuProgram, Harness, HarnessLock, Unranked, operations, program};
 pub use journal::{CodeLocation, Journal, JournalEntry, JournalEvent};

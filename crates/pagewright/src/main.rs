@@ -39,7 +39,7 @@ use std::process::ExitCode;
 
 /// Measures what memory-management mechanisms do to real programs, and finds missing TLB flushes.
 ///
-/// Without a command, pagewright shows its mechanisms at work, in about a minute.
+/// Without a command, pagewright catches a missing flush and shows its mechanisms, in a minute.
 #[derive(Parser)]
 #[command(name = "pagewright", version, max_term_width = 100, after_help = command::examples::of_the_program())]
 struct Cli {

@@ -1,11 +1,11 @@
-//! Draws lines in columns, one for each CPU, time downwards, at most 100 characters wide.
+//! Draws lines in columns, one for each CPU, time downwards, at most so many characters wide.
 
 use crate::journal::CodeLocation;
 use pagewright_types::CpuId;
 use std::collections::BTreeSet;
 
-/// Characters in a line.
-const WIDTH: usize = 100;
+/// Characters in a line of a report.
+pub(super) const WIDTH: usize = 100;
 /// Characters before the first column, for the mark and the step.
 const GUTTER: usize = 8;
 /// The most CPUs that get a column each; more CPUs share one column, and each line names its CPU.
@@ -28,6 +28,8 @@ pub(super) struct Line {
     pub(super) times: u32,
     /// Whether it is a note of a program.
     pub(super) note: bool,
+    /// Whether it stores to an entry.
+    pub(super) stores: bool,
     /// The code that did it, if that is known.
     pub(super) location: Option<LineLocation>,
 }
@@ -72,14 +74,14 @@ impl FileNames {
     }
 }
 
-/// Draws `lines`.
-pub(super) fn draw(lines: &[Line]) -> String {
+/// Draws `lines`, at most `width` characters wide.
+pub(super) fn draw(lines: &[Line], width: usize) -> String {
     let names = FileNames::new(lines.iter().filter_map(|line| line.location.as_ref()));
     let mut cpus: Vec<CpuId> = lines.iter().map(|line| line.cpu).collect();
     cpus.sort_unstable();
     cpus.dedup();
     let columns = if cpus.len() <= COLUMNS { cpus.len().max(1) } else { 1 };
-    let width = (WIDTH - GUTTER - 3 * (columns - 1)) / columns;
+    let width = (width - GUTTER - 3 * (columns - 1)) / columns;
     let sheet = Sheet { cpus: if columns == cpus.len() { cpus } else { Vec::new() }, columns, width, names };
     let mut text = sheet.header();
     let mut folded = 0;
@@ -189,7 +191,16 @@ mod tests {
 
     fn line(cpu: u16, text: &str, why: &[&str]) -> Line {
         let why = why.iter().map(|why| (*why).to_owned()).collect();
-        Line { at: 7, cpu: CpuId::new(cpu), text: text.to_owned(), why, times: 1, note: false, location: None }
+        Line {
+            at: 7,
+            cpu: CpuId::new(cpu),
+            text: text.to_owned(),
+            why,
+            times: 1,
+            note: false,
+            stores: false,
+            location: None,
+        }
     }
 
     #[test]
@@ -198,14 +209,14 @@ mod tests {
         for cpus in [1, 2, 3, 4, 9] {
             let lines: Vec<Line> =
                 (0..cpus).map(|cpu| line(cpu, long, &["why it matters, in some words that are many"])).collect();
-            let text = draw(&lines);
+            let text = draw(&lines, WIDTH);
             assert!(text.lines().all(|row| row.chars().count() <= WIDTH), "{text}");
             assert_eq!(text.matches('►').count(), usize::from(cpus), "{text}");
             for word in long.split(' ') {
                 assert!(text.contains(word), "{word} in {text}");
             }
         }
-        let text = draw(&[line(0, "here", &[]), line(1, "there", &[])]);
+        let text = draw(&[line(0, "here", &[]), line(1, "there", &[])], WIDTH);
         assert_eq!(text.lines().nth(1), Some("     7  here                                         │"));
         assert!(text.ends_with("│ there\n"), "{text}");
     }
@@ -215,7 +226,7 @@ mod tests {
         let mut lines: Vec<Line> = (0..500).map(|index| line(0, &format!("number {index}."), &[])).collect();
         lines[250].why.push("this".to_owned());
         lines[400].note = true;
-        let text = draw(&lines);
+        let text = draw(&lines, WIDTH);
         for (number, drawn) in
             [(250, true), (242, true), (258, true), (400, true), (241, false), (0, false), (499, false)]
         {
@@ -223,5 +234,17 @@ mod tests {
         }
         assert!(text.contains("⋮ 242 more lines") && text.contains("⋮ 141 more lines"), "{text}");
         assert!(text.ends_with("⋮ 99 more lines\n"), "{text}");
+    }
+
+    #[test]
+    fn a_narrower_drawing_has_the_same_words() {
+        let lines =
+            [line(0, "clears the entry of a page", &["which another CPU still uses"]), line(1, "reads it", &[])];
+        let narrow = draw(&lines, 50);
+        assert!(narrow.lines().all(|row| row.chars().count() <= 50), "{narrow}");
+        let words = |text: &str| {
+            text.split_whitespace().filter(|word| *word != "│").map(str::to_owned).collect::<BTreeSet<_>>()
+        };
+        assert_eq!(words(&narrow), words(&draw(&lines, WIDTH)));
     }
 }

@@ -34,11 +34,25 @@ use std::collections::BTreeMap;
 
 /// Draws a run that was recorded with [`RunDetail::Full`](crate::RunDetail::Full).
 pub fn explain(attempt: &Attempt) -> String {
+    draw::draw(&marked_lines(attempt), draw::WIDTH)
+}
+
+/// Draws only the steps that the findings refer to and the stores to entries before them.
+///
+/// The drawing is at most `width` characters wide, and names no source lines.
+pub fn explain_briefly(attempt: &Attempt, width: usize) -> String {
+    let drawn = |line: &Line| line.stores || !line.why.is_empty();
+    let lines = marked_lines(attempt).into_iter().filter(drawn).map(|line| Line { location: None, ..line });
+    draw::draw(&lines.collect::<Vec<_>>(), width)
+}
+
+/// The lines of a run, in which those that the findings refer to say why.
+fn marked_lines(attempt: &Attempt) -> Vec<Line> {
     let mut merged = Merged::new(attempt);
     merged.merge(attempt);
     let marks: Vec<Mark> = attempt.findings.iter().flat_map(marks::of).collect();
     marks.into_iter().for_each(|mark| merged.mark(mark));
-    draw::draw(&merged.lines())
+    merged.lines()
 }
 
 /// Says which step was missing for each finding of a run, in their order.
@@ -175,7 +189,7 @@ impl Merged {
     /// A line that says what `cpu` does in step `at`.
     fn line(&self, at: u32, cpu: CpuId, text: String) -> Line {
         let location = self.locations.get(&cpu).map(|code| LineLocation { code: code.clone(), near: false });
-        Line { at, cpu, text, why: Vec::new(), note: false, times: 1, location }
+        Line { at, cpu, text, why: Vec::new(), note: false, stores: false, times: 1, location }
     }
 
     fn schedule_step(&mut self, step: &ScheduleStep) {
@@ -336,6 +350,7 @@ impl Merged {
         for MergedLine { line, origin, .. } in
             all.into_iter().filter(|merged| merged.shown || !merged.line.why.is_empty())
         {
+            let line = Line { stores: matches!(origin, Origin::Stores(_) | Origin::Clears(..)), ..line };
             match lines.last_mut().filter(|last| last.cpu == line.cpu && last.why.is_empty()) {
                 // No other line is between the walk's read and the fill or access that it led to.
                 Some(before) if matches!(last, Origin::Reads(..)) && origin.ends_walk() => *before = line,

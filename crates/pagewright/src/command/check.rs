@@ -209,7 +209,8 @@ fn run_many(args: &Args, isa: Option<IsaKind>, nodes: ProgramNodes) -> Result<Ex
         total += &survey.tally;
         progress.suspend(|| out.write_all(survey_text(&survey).as_bytes()))?;
         if let Some(bug) = &survey.bug {
-            progress.suspend(|| out.write_all(bug_text(bug, args).as_bytes()))?;
+            let text = bug_text(bug, args.explain, &more_words(args));
+            progress.suspend(|| out.write_all(text.as_bytes()))?;
             return Ok(ExitCode::FAILURE);
         }
         surveys.push(survey);
@@ -240,7 +241,7 @@ fn reproduce(args: &Args, program: &str, isa: IsaKind, nodes: &ProgramNodes) -> 
     let mut out = io::stdout().lock();
     match bug {
         Some(bug) => {
-            out.write_all(bug_text(&bug, args).as_bytes())?;
+            out.write_all(bug_text(&bug, args.explain, &more_words(args)).as_bytes())?;
             Ok(ExitCode::FAILURE)
         }
         None => {
@@ -351,8 +352,18 @@ fn meetings_text(surveys: &[Survey], plan: &SurveyPlan) -> String {
     text
 }
 
+/// The words of the command line that a command needs which reproduces a bug, each after a space.
+fn more_words(args: &Args) -> String {
+    let words: String = args.nodes.words().map(|words| format!(" {words}")).collect();
+    #[cfg(feature = "planted")]
+    let words = args.plant.iter().fold(words, |words, plant| format!("{words} --plant {plant}"));
+    words
+}
+
 /// Describes a bug: the finding, the minimised program, and the command that reproduces it.
-fn bug_text(bug: &BugReport, args: &Args) -> String {
+///
+/// With `drawn`, it draws the schedule; `more` are words that the command needs, too.
+pub(super) fn bug_text(bug: &BugReport, drawn: bool, more: &str) -> String {
     let mut text = String::new();
     if let Some(first) = bug.findings.first() {
         let _ = writeln!(text, "FOUND: {first}");
@@ -361,10 +372,10 @@ fn bug_text(bug: &BugReport, args: &Args) -> String {
         let _ = writeln!(text, "(and {} later findings)", bug.findings.len() - 1);
     }
     let shape = bug.program.shape;
-    let (left, drawn) = (bug.program.len(), bug.whole.len());
+    let (left, whole) = (bug.program.len(), bug.whole.len());
     let _ = writeln!(
         text,
-        "on {}, {} CPUs, seed {}; minimised to {left} of {drawn} operations",
+        "on {}, {} CPUs, seed {}; minimised to {left} of {whole} operations",
         bug.isa, shape.cpus, bug.program.seed
     );
     let (setup, body) = bug.program.steps();
@@ -376,7 +387,7 @@ fn bug_text(bug: &BugReport, args: &Args) -> String {
     let _ = writeln!(text, "{heading}");
     text.extend(body.iter().map(|step| format!("  {step}\n")));
     if let Some(attempt) = &bug.attempt {
-        if args.explain {
+        if drawn {
             text.push_str(&explain(attempt));
         } else {
             let _ = writeln!(text, "{} steps; add --explain to draw them", attempt.report.steps);
@@ -386,11 +397,7 @@ fn bug_text(bug: &BugReport, args: &Args) -> String {
     if let Some(token) = &bug.token {
         let _ = write!(text, " --replay {token}");
     }
-    text.extend(args.nodes.words().map(|words| format!(" {words}")));
-    #[cfg(feature = "planted")]
-    if let Some(plant) = &args.plant {
-        let _ = write!(text, " --plant {plant}");
-    }
+    text.push_str(more);
     text.push('\n');
     text
 }

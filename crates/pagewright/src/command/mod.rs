@@ -1,6 +1,7 @@
 //! The commands, one module each.
 
 mod boot;
+mod captures;
 mod check;
 mod evaluate;
 pub(crate) mod examples;

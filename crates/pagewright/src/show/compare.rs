@@ -53,27 +53,25 @@ impl Spread {
 
 /// The rows of a comparison.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum ComparedRows<'a> {
+pub(crate) enum ComparedRows {
     /// All rows.
     All,
     /// The rows in which a seed differs between the values.
     Different,
     /// The rows with a figure above 0.
     Happened,
-    /// Of the counts these, by name; of memory and times those that differ.
-    Named(&'a [&'a str]),
 }
 
 /// A table whose rows have a cell and a change for each value.
 pub(super) struct ComparisonTable<'a> {
     columns: &'a [ComparedColumn],
-    shown: ComparedRows<'a>,
+    shown: ComparedRows,
     rows: Vec<Vec<String>>,
     hidden: usize,
 }
 
 impl<'a> ComparisonTable<'a> {
-    fn new(columns: &'a [ComparedColumn], shown: ComparedRows<'a>) -> Self {
+    fn new(columns: &'a [ComparedColumn], shown: ComparedRows) -> Self {
         Self { columns, shown, rows: Vec::new(), hidden: 0 }
     }
 
@@ -84,7 +82,7 @@ impl<'a> ComparisonTable<'a> {
         let is_shown = match self.shown {
             ComparedRows::All => true,
             ComparedRows::Happened => figures.iter().flatten().any(|figure| *figure > 0),
-            ComparedRows::Different | ComparedRows::Named(_) => figures.iter().any(|figures| figures != first),
+            ComparedRows::Different => figures.iter().any(|figures| figures != first),
         };
         if !is_shown {
             self.hidden += 1;
@@ -171,7 +169,7 @@ fn time(figures: &[u64]) -> NumberText {
 }
 
 /// Writes the comparison.
-pub(crate) fn comparison(out: &mut impl Write, columns: &[ComparedColumn], shown: ComparedRows<'_>) -> io::Result<()> {
+pub(crate) fn comparison(out: &mut impl Write, columns: &[ComparedColumn], shown: ComparedRows) -> io::Result<()> {
     let Some(report) = columns.first().and_then(|column| column.reports.first()) else { return Ok(()) };
     header(out, report)?;
     if is_numbered(columns) {
@@ -186,7 +184,7 @@ pub(crate) fn comparison(out: &mut impl Write, columns: &[ComparedColumn], shown
     }
     forks::meaning(out, columns)?;
     let hidden: usize = tables.iter().map(|(_, table)| table.hidden).sum();
-    if hidden > 0 && !matches!(shown, ComparedRows::Named(_)) {
+    if hidden > 0 {
         writeln!(out, " {hidden} rows are equal in all replays; --all shows them.")?;
     }
     let seeds = columns[0].reports.len();
@@ -205,18 +203,14 @@ pub(crate) fn comparison(out: &mut impl Write, columns: &[ComparedColumn], shown
 /// There is at least one column, with at least one report.
 pub(super) fn tables<'a>(
     columns: &'a [ComparedColumn],
-    shown: ComparedRows<'a>,
+    shown: ComparedRows,
 ) -> [(&'static str, ComparisonTable<'a>); 3] {
     let report = &columns[0].reports[0];
     let mut counts = ComparisonTable::new(columns, shown);
-    let is_named = |name: &str| match shown {
-        ComparedRows::Named(names) => names.contains(&name),
-        ComparedRows::All | ComparedRows::Different | ComparedRows::Happened => true,
-    };
-    for (name, _) in report.counters.0.iter().filter(|(name, _)| !is_time(name) && is_named(name)) {
+    for (name, _) in report.counters.0.iter().filter(|(name, _)| !is_time(name)) {
         counts.row(name, &|report| report.counters.get(name).unwrap_or(0), &count);
     }
-    if !matches!(shown, ComparedRows::Named(_)) && report.nodes.len() > 1 {
+    if report.nodes.len() > 1 {
         by_node(&mut counts, report);
     }
     let mut memory = ComparisonTable::new(columns, shown);

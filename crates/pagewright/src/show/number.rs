@@ -1,7 +1,7 @@
 //! Formats numbers for tables.
 
 /// Puts a comma at every third digit, as `perf stat` does.
-pub(super) fn grouped(value: u64) -> String {
+pub(crate) fn grouped(value: u64) -> String {
     let digits = value.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
     for (index, digit) in digits.chars().enumerate() {
@@ -14,7 +14,7 @@ pub(super) fn grouped(value: u64) -> String {
 }
 
 /// The change from `before` to `after` in per cent; `-` if `before` is 0 and `after` is not.
-pub(super) fn change(before: u64, after: u64) -> String {
+pub(crate) fn change(before: u64, after: u64) -> String {
     match (before, after) {
         (0, 0) => "0.0 %".to_owned(),
         (0, _) => "-".to_owned(),

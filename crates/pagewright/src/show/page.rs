@@ -11,7 +11,7 @@ use pagewright_capture::replay::ReplayReport;
 const MAPPINGS: usize = 20;
 
 /// Builds the page; `shown` says which rows of a comparison it has.
-pub(crate) fn page(columns: &[ComparedColumn], shown: ComparedRows<'_>, made_by: &MadeBy) -> String {
+pub(crate) fn page(columns: &[ComparedColumn], shown: ComparedRows, made_by: &MadeBy) -> String {
     let Some(first) = columns.first().and_then(|column| column.reports.first()) else { return String::new() };
     let (what, shown) = match columns {
         [_] => ("replayed on a simulated machine", ComparedRows::Happened),

@@ -25,7 +25,7 @@ pub(crate) enum FigureKind {
 
 impl FigureKind {
     /// The text in tables.
-    pub(super) const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Counted => "counted",
             Self::Modelled => "modelled",

@@ -4,9 +4,9 @@
 //! out and in.
 
 use super::EvaluateError;
-use crate::command::tour::CAPTURES;
+use crate::command::captures;
 use pagewright_capture::replay::{ReplayConfig, ReplayReport, replay};
-use pagewright_capture::trace::{NativeCounts, TraceReader};
+use pagewright_capture::trace::NativeCounts;
 use pagewright_mm::MmSetting;
 use pagewright_sim::{MachineConfig, Profile};
 use pagewright_types::PAGE_SIZE;
@@ -18,19 +18,19 @@ pub(super) const NAMES: [&str; 3] = ["python", "sqlite", "pigz"];
 pub(super) const PERCENT: u64 = 50;
 const SLOTS: u32 = 1 << 16;
 
-/// Replays one of [`NAMES`] on a machine of a profile.
+/// Replays one of [`NAMES`] on a machine of a profile; with `oracle`, each translation is judged.
 ///
 /// # Errors
 /// [`EvaluateError::Machine`], which names the capture and the profile.
-pub(super) fn replay_capture(
+pub(in crate::command) fn replay_capture(
     name: &str,
     profile: &str,
     cpus: u16,
+    oracle: bool,
     settings: impl IntoIterator<Item = (MmSetting, u64)>,
 ) -> Result<ReplayReport, EvaluateError> {
     let failed = |error: &dyn Display| EvaluateError::Machine(format!("{name} on {profile}: {error}"));
-    let bytes = CAPTURES.iter().find(|(known, _)| *known == name).map_or(&[][..], |(_, bytes)| *bytes);
-    let mut reader = TraceReader::new(bytes, format!("{name}.pwt")).map_err(|error| failed(&error))?;
+    let mut reader = captures::open(name).map_err(|error| failed(&error))?;
     let footprint = reader.header().native.as_ref().map_or(0, NativeCounts::footprint);
     let machine_profile = Profile::named(profile).map_err(|error| failed(&error))?;
     let isa = machine_profile.isa();
@@ -38,7 +38,7 @@ pub(super) fn replay_capture(
     machine.cpus = cpus;
     machine.nodes[0].bytes = (footprint * PERCENT / 100).next_multiple_of(PAGE_SIZE);
     let mut config = ReplayConfig::new(machine);
-    config.swap_slots = SLOTS;
+    (config.swap_slots, config.oracle) = (SLOTS, oracle);
     config.settings.extend(settings);
     replay(isa, &mut reader, &config).map_err(|error| failed(&error))
 }

@@ -12,7 +12,8 @@ mod claim;
 mod clear;
 mod cow_table;
 mod document;
-mod half_memory;
+pub(super) mod half_memory;
+mod headline;
 mod lines;
 mod migrc;
 mod page;
@@ -28,19 +29,19 @@ use crate::made_by::MadeBy;
 pub(crate) use crate::page::Table;
 use crate::progress::StepProgress;
 pub(crate) use claim::{Claim, Comparison, FigureKind, Promise, RULE, Verdict};
+pub(crate) use clear::judged::judge as judge_clears;
 pub(crate) use document::{Evaluation, Plot, PlotAxis, PlotScale, Run, Series};
+pub(crate) use headline::{HEADLINES, Headline};
 use pagewright_host::HostFacts;
 pub(crate) use stats::{LeastStats, Stats};
 use std::collections::BTreeMap;
-use std::io::Write;
+use std::io::Write as _;
 use std::path::PathBuf;
 use std::thread;
 
 /// How long an evaluation may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scale {
-    /// A few seconds: only what the published figures of the tour need.
-    Tour,
     /// About a minute at most.
     Quick,
     /// Several minutes, with the largest inputs and more repetitions.
@@ -53,7 +54,12 @@ pub(crate) struct Context<'a> {
     progress: &'a StepProgress,
 }
 
-impl Context<'_> {
+impl<'a> Context<'a> {
+    /// The context of headlines, whose steps are shown as those of another command.
+    pub(crate) fn of_headlines(progress: &'a StepProgress) -> Self {
+        Self { scale: Scale::Quick, progress }
+    }
+
     /// Shows the current step on standard error: a spinner, or a line every few seconds.
     pub(crate) fn show_step(&self, step: &str) {
         self.progress.show(step);
@@ -161,37 +167,6 @@ pub(crate) fn run(args: &Args) -> Result<(), CommandError> {
         html.write_text(&page::page(&evaluations, &made_by).map_err(CommandError::Evaluate)?)?;
     }
     Ok(())
-}
-
-/// The claims of an evaluation that the tour shows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum TourClaims {
-    /// Those about published figures.
-    Published,
-    /// Our own promises, too.
-    All,
-}
-
-/// Runs an evaluation at the scale of the tour; returns its claims as text.
-///
-/// After them come the tables whose titles begin with `table`; none for `None`.
-pub(crate) fn tour_text(name: &str, shown: TourClaims, table: Option<&str>) -> Result<String, CommandError> {
-    let context = Context { scale: Scale::Tour, progress: &StepProgress::start("tour") };
-    let mut text = Vec::new();
-    for evaluate in chosen(&[name.to_owned()])? {
-        let evaluation = evaluate(&context)?;
-        evaluation
-            .claims
-            .iter()
-            .filter(|claim| shown == TourClaims::All || !claim.is_promise())
-            .try_for_each(|claim| text::write_claim(&mut text, claim))?;
-        let chosen = |found: &&Table| table.is_some_and(|title| found.title.starts_with(title));
-        for table in evaluation.tables.iter().filter(chosen) {
-            writeln!(text)?;
-            text::write_table(&mut text, table)?;
-        }
-    }
-    Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
 /// Describes the computer, for evaluations that measure on it.

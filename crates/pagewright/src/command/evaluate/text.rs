@@ -25,7 +25,7 @@ pub(super) fn evaluation(out: &mut impl Write, evaluation: &Evaluation) -> io::R
 }
 
 /// Writes a table below its title.
-pub(super) fn write_table(out: &mut impl Write, table: &Table) -> io::Result<()> {
+fn write_table(out: &mut impl Write, table: &Table) -> io::Result<()> {
     let wide = |text: &String| text.chars().count();
     let columns = 0..table.head.len();
     let widths: Vec<usize> = columns
@@ -46,7 +46,7 @@ pub(super) fn write_table(out: &mut impl Write, table: &Table) -> io::Result<()>
 }
 
 /// Writes a claim: the published figure, ours, the verdict and its reason.
-pub(super) fn write_claim(out: &mut impl Write, claim: &Claim) -> io::Result<()> {
+fn write_claim(out: &mut impl Write, claim: &Claim) -> io::Result<()> {
     writeln!(out, "  {} – {}", claim.what, claim.verdict.name())?;
     if claim.is_promise() {
         writeln!(out, "      promised   {}", claim.published)?;

@@ -2,11 +2,12 @@
 //!
 //! `crates/check/examples/missing_flush.rs` is the same check as a program of its own.
 
-use super::{StopEnd, indented};
+use super::TourEnd;
+use super::screen::COLUMNS;
 use crate::command::CommandError;
 use pagewright_check::{
-    Check, CheckOutcome, CpuProgram, Harness, InvalidateScope, PageRange, Pfn, PhysAddr, ReplayToken, Rights, Rule,
-    Tag, VirtAddr, X86_64, program,
+    Antecedent, Check, CheckOutcome, CpuProgram, Harness, InvalidateScope, PageRange, Pfn, PhysAddr, ReplayToken,
+    Rights, Rule, Search, Tag, VirtAddr, X86_64, explain_briefly, program,
 };
 use std::io::{StdoutLock, Write};
 
@@ -52,24 +53,37 @@ pub(super) fn token_to_replay() -> Result<Option<ReplayToken>, CommandError> {
 }
 
 /// Replays one schedule without the flush.
-pub(super) fn replay(out: &mut StdoutLock<'_>, token: &ReplayToken) -> Result<StopEnd, CommandError> {
+pub(super) fn replay(out: &mut StdoutLock<'_>, token: &ReplayToken) -> Result<TourEnd, CommandError> {
     let outcome = Check::<X86_64>::new().replay(token, |harness| programs(harness, false));
     let outcome = outcome.map_err(|foreign| CommandError::Token(format!("{REPLAY}: {foreign}")))?;
     writeln!(out, "{outcome}")?;
-    Ok(StopEnd::Shown)
+    Ok(TourEnd::Shown)
 }
 
-/// Searches with and without the flush.
-pub(super) fn show(out: &mut StdoutLock<'_>) -> Result<StopEnd, CommandError> {
-    let correct = Check::<X86_64>::new().explore(|harness| programs(harness, true));
-    writeln!(out, "   With the flush:")?;
-    indented(out, &correct.to_string())?;
+/// Searches without and with the flush; prints what was caught, briefly.
+pub(super) fn show(out: &mut StdoutLock<'_>) -> Result<TourEnd, CommandError> {
     let broken = Check::<X86_64>::new().explore(|harness| programs(harness, false));
-    writeln!(out, "\n   Without it:")?;
-    indented(out, &broken.to_string())?;
-    writeln!(out, "   (as in: {REPLAY}=… cargo run --release)")?;
+    let correct = Check::<X86_64>::new().explore(|harness| programs(harness, true));
+    let search = broken.search();
+    match &search.failing {
+        Some(found) => {
+            let schedules = search.schedules;
+            writeln!(out, "Caught: a munmap that frees its page without a TLB flush, in schedule {schedules}")?;
+            write!(out, "{}", explain_briefly(&found.attempt, COLUMNS))?;
+            writeln!(out, "replay it: {REPLAY}={} cargo run --release", found.printed_token())?;
+        }
+        None => writeln!(out, "NOT caught: {broken}")?,
+    }
+    match correct.finding() {
+        None => {
+            let Search { schedules, tally, .. } = correct.search();
+            let held = tally.of(Antecedent::RightHeld);
+            writeln!(out, "with its flush, {schedules} schedules are clean; in {held} CPU 1 cached the page")?;
+        }
+        Some(_) => writeln!(out, "With its flush: {correct}")?,
+    }
     let is_right = finds(&broken, Some(Rule::Reuse)) && finds(&correct, None);
-    Ok(if is_right { StopEnd::Shown } else { StopEnd::Failed })
+    Ok(TourEnd::of(is_right))
 }
 
 /// Whether a check found a violation of this rule, or nothing.

@@ -1,120 +1,78 @@
-//! `pagewright` without a command: the tour, which shows each mechanism at work.
+//! `pagewright` without a command: the tour, which says what each mechanism is and shows figures.
 //!
-//! A stop is a row of [`STOPS`]: what it shows, and a function that prints it. A later mechanism
-//! adds its row. All stops together take at most a minute once the program is built.
+//! First comes a missing flush that is caught. Then the figures of all mechanisms are obtained,
+//! those that are counted on two threads at once and then those that are measured, alone. Then come
+//! a table with a row for each mechanism, which fits on one screen with the missing flush, and at
+//! most ten lines of details for each. All takes at most a minute once the program is built.
 //!
 //! - `missing_flush` – a missing TLB flush, found, drawn and replayed.
-//! - `published` – published figures of a mechanism beside ours, from `evaluate`.
-//! - `off_and_on` – a capture with a mechanism off and on, under the oracle.
+//! - `mechanisms` – what each mechanism is, in words.
+//! - `judgement` – how often the oracle judged a mechanism in this run, and what it found.
+//! - `gather` – obtains figures and judgements.
+//! - `screen` – prints them within 80 columns.
 
+mod gather;
+mod judgement;
+mod mechanisms;
 mod missing_flush;
-mod off_and_on;
-mod published;
+mod screen;
 
 use super::CommandError;
-use std::io::{StdoutLock, Write};
+use crate::progress::StepProgress;
+use std::io::Write;
 use std::process::ExitCode;
 use std::time::Instant;
 
-/// The captures by name; `tests/captures/README.md` says how each was made.
-pub(super) const CAPTURES: [(&str, &[u8]); 6] = [
-    ("sort", include_bytes!("../../../captures/sort.pwt")),
-    ("sqlite", include_bytes!("../../../captures/sqlite.pwt")),
-    ("python", include_bytes!("../../../captures/python.pwt")),
-    ("compile", include_bytes!("../../../captures/compile.pwt")),
-    ("pigz", include_bytes!("../../../captures/pigz.pwt")),
-    ("shell", include_bytes!("../../../captures/shell.pwt")),
-];
-
-/// How a stop ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum StopEnd {
-    /// It showed what its title says.
-    Shown,
-    /// It did not, and said why.
-    Failed,
-}
-
-/// A stop of the tour.
-struct TourStop {
-    title: &'static str,
-    /// What to try next.
-    next: &'static str,
-    show: fn(&mut StdoutLock<'_>) -> Result<StopEnd, CommandError>,
-}
-
-const STOPS: [TourStop; 8] = [
-    TourStop {
-        title: "A munmap without its TLB flush is found",
-        next: "docs/check.md: check page-table code of your own",
-        show: missing_flush::show,
-    },
-    TourStop {
-        title: "Batched TLB shootdown in reclaim, on arm64",
-        next: "pagewright evaluate batch: every machine, number of CPUs and sharer",
-        show: published::batch,
-    },
-    TourStop {
-        title: "Pages that move between memory tiers without a TLB flush, on x86-64",
-        next: "pagewright evaluate migrc: every count, which pages linger, captures in half of their memory",
-        show: published::migrc,
-    },
-    TourStop {
-        title: "Clearing huge pages past the cache, on this computer",
-        next: "pagewright evaluate clear: every kind of store, extent and state of the target",
-        show: published::clear,
-    },
-    TourStop {
-        title: "Fork with page tables shared, and its time over size beside Linux on this computer",
-        next: "pagewright evaluate cow-table: stores after a fork, cycles, snapshots, up to 64 GiB",
-        show: published::cow_table,
-    },
-    TourStop {
-        title: "Huge pages: references, a page in two processes, and first stores without clearing",
-        next: "pagewright evaluate thp: runs and splits, forks, heaps under never, madvise and always",
-        show: published::thp,
-    },
-    TourStop {
-        title: "A captured program that forks, with page tables copied and shared, under the oracle",
-        next: "pagewright replay mine.pwt --compare cow_page_tables=never,always --oracle",
-        show: off_and_on::forks,
-    },
-    TourStop {
-        title: "A captured program in half of its memory, with batches off and on, under the oracle",
-        next: "pagewright record -o mine.pwt -- PROGRAM ARGS…, then pagewright replay mine.pwt --compare tlb_batch=never,auto",
-        show: off_and_on::batches,
-    },
-];
-
-/// Shows all stops; the exit status is 1 if one does not show what its title says.
+/// Shows the tour.
+///
+/// The exit status is 1 if the missing flush is not caught, or if a mechanism has a finding or was
+/// not judged.
 pub(crate) fn run() -> Result<ExitCode, CommandError> {
     let mut out = std::io::stdout().lock();
     if let Some(token) = missing_flush::token_to_replay()? {
-        return Ok(exit_status(missing_flush::replay(&mut out, &token)?));
+        return Ok(missing_flush::replay(&mut out, &token)?.into());
     }
     let began = Instant::now();
-    let mut end = StopEnd::Shown;
-    for (number, stop) in STOPS.iter().enumerate() {
-        writeln!(out, "\n{}. {}\n", number + 1, stop.title)?;
-        out.flush()?;
-        if (stop.show)(&mut out)? == StopEnd::Failed {
-            end = StopEnd::Failed;
-        }
-        writeln!(out, "\n   Next: {}", stop.next)?;
+    let caught = missing_flush::show(&mut out)?;
+    out.flush()?;
+    let progress = StepProgress::start("tour");
+    let gathered = gather::gather(&progress)?;
+    drop(progress);
+    screen::title(&mut out, "MECHANISMS: figures of this run; judged: comparisons that the oracle made")?;
+    for of in &gathered {
+        screen::row(&mut out, of)?;
+    }
+    writeln!(out)?;
+    screen::title(&mut out, "DETAILS: schedules are of random programs, as pagewright check runs them")?;
+    for of in &gathered {
+        screen::details(&mut out, of)?;
     }
     writeln!(out, "\nThe tour took {:.0} s. docs/commands.md lists all commands.", began.elapsed().as_secs_f64())?;
     out.flush()?;
-    Ok(exit_status(end))
+    let is_clean = gathered.iter().all(|of| of.judgement.is_clean());
+    Ok(TourEnd::of(caught == TourEnd::Shown && is_clean).into())
 }
 
-fn exit_status(end: StopEnd) -> ExitCode {
-    match end {
-        StopEnd::Shown => ExitCode::SUCCESS,
-        StopEnd::Failed => ExitCode::FAILURE,
+/// How the tour, or a part of it, ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum TourEnd {
+    /// It showed what it says.
+    Shown,
+    /// It did not.
+    Failed,
+}
+
+impl TourEnd {
+    const fn of(is_shown: bool) -> Self {
+        if is_shown { Self::Shown } else { Self::Failed }
     }
 }
 
-/// Writes `text`, indented below the title of the stop.
-fn indented(out: &mut impl Write, text: &str) -> std::io::Result<()> {
-    text.lines().try_for_each(|line| writeln!(out, "   {line}"))
+impl From<TourEnd> for ExitCode {
+    fn from(end: TourEnd) -> Self {
+        match end {
+            TourEnd::Shown => Self::SUCCESS,
+            TourEnd::Failed => Self::FAILURE,
+        }
+    }
 }

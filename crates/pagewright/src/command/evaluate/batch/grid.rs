@@ -5,7 +5,7 @@
 //!
 //! Not guaranteed: that other CPUs are busy. CPUs without a reader idle.
 
-use super::super::{Context, EvaluateError, Plot, PlotAxis, PlotScale, Run, Scale, Series, Stats, Table, run_parallel};
+use super::super::{Context, EvaluateError, Plot, PlotAxis, PlotScale, Run, Series, Stats, Table, run_parallel};
 use pagewright_capture::pageout::{self, PageOutCosts, PageOutProgram};
 use pagewright_capture::replay::ReplayConfig;
 use pagewright_mm::MmSetting;
@@ -47,6 +47,9 @@ pub(super) const PROMISED_PART: f64 = 0.9;
 /// Swap slots: 16 MiB, more than the program's 1 MiB ever needs.
 const SLOTS: u32 = 4096;
 
+/// Rounds of the program with one process.
+const ROUNDS: u32 = 2;
+
 /// The flush mode of reclaim: the values of `tlb_batch`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FlushMode {
@@ -86,9 +89,6 @@ pub(super) struct Setup {
     /// Whether the program also stores to each page, so that its entries are dirty.
     pub(super) stores: bool,
 }
-
-/// The machines of the tour.
-const TOUR: [(&str, u16); 2] = [(PHONE, 8), (KUNPENG, 128)];
 
 impl Setup {
     /// The program of the series: one process, which reads.
@@ -204,6 +204,14 @@ fn saved_part(before: &PageOutCosts, after: &PageOutCosts) -> Option<f64> {
 }
 
 impl Cell {
+    /// Runs the program of the series on a machine.
+    ///
+    /// # Errors
+    /// [`EvaluateError::Machine`].
+    pub(super) fn of_the_series(profile: &'static str, cpus: u16) -> Result<Self, EvaluateError> {
+        Self::run(Setup::of_the_series(profile, cpus), ROUNDS)
+    }
+
     fn run(setup: Setup, rounds: u32) -> Result<Self, EvaluateError> {
         let cost = |mode| ModeCost::run(setup, mode, rounds);
         let is_forced = setup.cpus <= FEW && setup.sharers == 1;
@@ -329,19 +337,15 @@ pub(super) fn run(context: &Context<'_>) -> Result<Grid, EvaluateError> {
             setups.push(Setup { profile, cpus: DIRTY_CPUS, sharers, stores: true });
         }
     }
-    if context.scale == Scale::Tour {
-        setups.retain(|setup| TOUR.iter().any(|(profile, cpus)| *setup == Setup::of_the_series(profile, *cpus)));
-    }
     let mut cells = Vec::new();
     let threads = thread::available_parallelism().map_or(1, usize::from);
     for chunk in setups.chunks(threads) {
         context.show_step(&format!("paging out: {}", chunk[0].text()));
         // All rounds are alike, so more of them do not change the figures per page.
-        let rounds = |setup: &Setup| if setup.sharers == 1 { 2 } else { 1 };
+        let rounds = |setup: &Setup| if setup.sharers == 1 { ROUNDS } else { 1 };
         cells.extend(run_parallel(chunk, |setup| Cell::run(*setup, rounds(setup)))?);
     }
-    let tlbi_limit = if context.scale == Scale::Tour { None } else { tlbi_limit()? };
-    Ok(Grid { cells, tlbi_limit })
+    Ok(Grid { cells, tlbi_limit: tlbi_limit()? })
 }
 
 impl Grid {

@@ -90,7 +90,7 @@ pub(super) fn run(context: &Context<'_>) -> Result<HalfMemory, EvaluateError> {
 
 fn replay_pair(name: &'static str, profile: &'static str) -> Result<CapturePair, EvaluateError> {
     let replay_with = |tlb_batch: u64| {
-        let report = replay_capture(name, profile, CPUS, [(MmSetting::TlbBatch, tlb_batch)])?;
+        let report = replay_capture(name, profile, CPUS, false, [(MmSetting::TlbBatch, tlb_batch)])?;
         Ok::<_, EvaluateError>(CaptureCosts { counters: report.counters, elapsed_ns: report.modelled.elapsed_ns })
     };
     Ok(CapturePair { name, profile, reports: [replay_with(0)?, replay_with(1)?] })

@@ -3,6 +3,7 @@
 //! - `grid` – the series' program by machine, number of CPUs and sharers, and flush mode.
 //! - `half_memory` – captures in half of their peak memory.
 //! - `published` – the figures of the series' mail, and what they imply.
+//! - `headline` – the figures of the tour.
 //! - `claims` – the figures compared with those of the series and with our own promises.
 //!
 //! The baseline is the same memory manager with `tlb_batch=never`: it waits for the flush of each
@@ -16,9 +17,10 @@
 mod claims;
 mod grid;
 mod half_memory;
+pub(super) mod headline;
 mod published;
 
-use super::{Context, Evaluation, Scale};
+use super::{Context, Evaluation};
 use crate::command::CommandError;
 use std::collections::BTreeMap;
 
@@ -30,10 +32,7 @@ struct BatchResults {
 
 /// Runs the evaluation.
 pub(super) fn run(context: &Context<'_>) -> Result<Evaluation, CommandError> {
-    let half_memory = match context.scale {
-        Scale::Tour => half_memory::HalfMemory(Vec::new()),
-        Scale::Quick | Scale::Full => half_memory::run(context)?,
-    };
+    let half_memory = half_memory::run(context)?;
     let results = BatchResults { grid: grid::run(context)?, half_memory };
     let mut tables = vec![published::table(&results.grid)];
     tables.extend(results.grid.tables());

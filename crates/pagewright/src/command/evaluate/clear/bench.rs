@@ -39,9 +39,17 @@ impl Bench {
     /// # Errors
     /// [`EvaluateError::Memory`], [`EvaluateError::Machine`].
     pub(super) fn new(scale: Scale) -> Result<Self, EvaluateError> {
-        let gibibytes = if scale == Scale::Full { 8 } else { 3 };
-        let memory = HostMemory::try_new(gibibytes * Order::PUD.frames())?;
-        (0..gibibytes).for_each(|at| memory.fill(Pfn::new(at * Order::PUD.frames()), Order::PUD, POISON));
+        Self::with_frames(if scale == Scale::Full { 8 } else { 3 } * Order::PUD.frames(), scale)
+    }
+
+    /// Sets up so many frames, a multiple of 2 MiB, and poisons them.
+    ///
+    /// # Errors
+    /// [`EvaluateError::Memory`], [`EvaluateError::Machine`].
+    pub(super) fn with_frames(frames: u32, scale: Scale) -> Result<Self, EvaluateError> {
+        let memory = HostMemory::try_new(frames)?;
+        let blocks = (0..frames).step_by(Order::PMD.frames() as usize);
+        blocks.for_each(|first| memory.fill(Pfn::new(first), Order::PMD, POISON));
         let host_cpus = real_cpus();
         let cpus = host_cpus.len().max(1);
         let ranges = [memory.frames()];
@@ -95,7 +103,6 @@ impl Bench {
     /// Repetitions of each measurement.
     pub(super) fn repetitions(&self) -> usize {
         match self.scale {
-            Scale::Tour => 3,
             Scale::Quick => 9,
             Scale::Full => 25,
         }
@@ -137,6 +144,19 @@ impl CacheMeasurements {
             Some(CacheProbeProgress::More) | None => "not measured".to_owned(),
         };
         format!("{result} (measured in {:.0} ms)", self.0.probe_time().as_secs_f64() * 1e3)
+    }
+
+    /// The choice of the calibration, in a line.
+    pub(super) fn choice_text(&self) -> String {
+        let chosen = self.0.calibration().and_then(|calibration| Some((calibration.streaming?, calibration)));
+        match chosen {
+            Some((stores, calibration)) => format!(
+                "Calibration chose {}, {:.2} × as fast as ordinary stores on cold blocks.",
+                stores.name(),
+                f64::from(calibration.ratio_permille) / 1e3
+            ),
+            None => "Calibration chose ordinary stores: all is cleared through the cache.".to_owned(),
+        }
     }
 
     pub(super) fn calibration_text(&self) -> String {

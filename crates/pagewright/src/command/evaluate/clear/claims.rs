@@ -180,7 +180,7 @@ fn promised(results: &ClearResults) -> Vec<Claim> {
     claims.extend(results.prealloc.gain().map(|gain| preallocation(&gain, permille)));
     claims.extend(known_targets(&results.grid));
     claims.extend(results.faults.rows.iter().map(demand_faults));
-    claims.extend(results.bulk_pins.as_ref().map(bulk_pins));
+    claims.push(bulk_pins(&results.bulk_pins));
     claims.extend(hot_set(&results.pollution));
     claims.push(probe_budget(results.cache.0.probe_time()));
     claims.extend(results.cache.0.calibration().map(|calibration| calibration_budget(calibration.elapsed)));

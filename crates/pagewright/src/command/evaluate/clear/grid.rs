@@ -134,8 +134,7 @@ const RING: u64 = 1 << 30;
 pub(super) fn measure(context: &Context<'_>, bench: &Bench) -> Result<Grid, EvaluateError> {
     let mut grid = Grid { cells: Vec::new(), checked_bytes: 0 };
     let methods: Vec<Method> = bench.backends().map(Method::Only).chain([Method::Auto]).collect();
-    let orders: &[u8] = if bench.scale == Scale::Tour { &[0, 4, 9, 18] } else { &[0, 2, 4, 6, 9, 13, 15, 16, 18] };
-    for &raw in orders {
+    for raw in [0, 2, 4, 6, 9, 13, 15, 16, 18] {
         let order = Order::new(raw);
         let blocks = RING / order.bytes();
         context.show_step(&format!("checking and clearing {}", size(order.bytes())));
@@ -146,10 +145,6 @@ pub(super) fn measure(context: &Context<'_>, bench: &Bench) -> Result<Grid, Eval
             grid.checked_bytes += order.bytes();
         }
         grid.cells.push(cold(bench, &methods, &mut ring, TargetState::Cold, 1));
-        if bench.scale == Scale::Tour {
-            ring.into_iter().for_each(|block| bench.mm().tlb().free(block));
-            continue;
-        }
         if raw <= 9 {
             grid.cells.push(cold(bench, &methods, &mut ring, TargetState::ReadBack, 1));
         }

@@ -8,6 +8,8 @@
 //! - `bulk_pin` – memory pinned for a device.
 //! - `pollution` – a hot set read again after a clear.
 //! - `compile` – a compiler that runs while other CPUs clear memory.
+//! - `headline` – the figures of the tour.
+//! - `judged` – what another CPU reads as soon as an uncached huge page is mapped.
 //! - `claims` – the figures compared with those of the series and with our own promises.
 //!
 //! All clears go through the memory manager: its allocator supplies the blocks,
@@ -23,7 +25,9 @@ mod claims;
 mod compile;
 mod faults;
 mod grid;
+pub(super) mod headline;
 mod huge_faults;
+pub(super) mod judged;
 mod pollution;
 mod prealloc;
 
@@ -39,8 +43,8 @@ struct ClearResults {
     grid: grid::Grid,
     prealloc: prealloc::Prealloc,
     faults: faults::Faults,
-    huge_faults: Option<huge_faults::HugeFaults>,
-    bulk_pins: Option<bulk_pin::BulkPins>,
+    huge_faults: huge_faults::HugeFaults,
+    bulk_pins: bulk_pin::BulkPins,
     pollution: pollution::Pollution,
     compile: Option<compile::CompileTimes>,
     cache: bench::CacheMeasurements,
@@ -57,19 +61,11 @@ pub(super) fn run(context: &Context<'_>) -> Result<Evaluation, CommandError> {
     let cache = bench::CacheMeasurements::measure(&bench);
     let grid = grid::measure(context, &bench)?;
     let prealloc = prealloc::measure(context, &bench)?;
-    let (faults, bulk_pins, pollution, compile) = match context.scale {
-        Scale::Tour => (faults::Faults { rows: Vec::new() }, None, pollution::Pollution { rows: Vec::new() }, None),
-        Scale::Quick | Scale::Full => (
-            faults::measure(context, &bench)?,
-            Some(bulk_pin::measure(context, &bench)?),
-            pollution::measure(context, &bench)?,
-            compile::measure(context, &bench)?,
-        ),
-    };
-    let huge_faults = match context.scale {
-        Scale::Tour => None,
-        Scale::Quick | Scale::Full => Some(huge_faults::measure(context, &bench)?),
-    };
+    let faults = faults::measure(context, &bench)?;
+    let bulk_pins = bulk_pin::measure(context, &bench)?;
+    let pollution = pollution::measure(context, &bench)?;
+    let compile = compile::measure(context, &bench)?;
+    let huge_faults = huge_faults::measure(context, &bench)?;
     let counters = clear_counters(&bench);
     let results = ClearResults { grid, prealloc, faults, huge_faults, bulk_pins, pollution, compile, cache, counters };
     Ok(evaluation(context.scale, &facts, &bench, &results))
@@ -79,15 +75,15 @@ fn evaluation(scale: Scale, facts: &HostFacts, bench: &Bench, results: &ClearRes
     let mut tables: Vec<Table> = results.grid.tables();
     tables.push(results.prealloc.table());
     tables.push(results.faults.table());
-    tables.extend(results.huge_faults.as_ref().map(huge_faults::HugeFaults::table));
-    tables.extend(results.bulk_pins.as_ref().map(bulk_pin::BulkPins::table));
+    tables.push(results.huge_faults.table());
+    tables.push(results.bulk_pins.table());
     tables.push(results.pollution.table());
     tables.extend(results.compile.as_ref().map(compile::CompileTimes::table));
     let mut runs = results.grid.runs();
     runs.extend(results.prealloc.runs());
     runs.extend(results.faults.runs());
-    runs.extend(results.huge_faults.iter().flat_map(huge_faults::HugeFaults::runs));
-    runs.extend(results.bulk_pins.iter().flat_map(bulk_pin::BulkPins::runs));
+    runs.extend(results.huge_faults.runs());
+    runs.extend(results.bulk_pins.runs());
     runs.extend(results.pollution.runs());
     runs.push(Run { counters: results.counters.clone(), ..Run::of("total".to_owned(), "all runs above".to_owned()) });
     runs.extend(results.compile.iter().flat_map(compile::CompileTimes::runs));

@@ -63,27 +63,10 @@ pub(super) fn measure(context: &Context<'_>, bench: &Bench) -> Result<Prealloc, 
     let gibibytes = if bench.scale == Scale::Full { 6 } else { 1 };
     let bytes = gibibytes * Order::PUD.bytes();
     context.show_step(&format!("preallocating {}", size(bytes)));
-    let mut rows = Vec::new();
     let all = bench.cpus();
-    for cpus in [1, all].into_iter().take(if all > 1 { 2 } else { 1 }) {
-        let mut samples = [const { Vec::new() }; METHODS.len()];
-        let mut linux = Vec::new();
-        for round in 0..=bench.repetitions() {
-            for ((_, policy), samples) in METHODS.iter().zip(&mut samples) {
-                bench.set_policy(*policy);
-                let rate = fill(bench, bytes, Order::PMD, cpus, round == 0)?;
-                if round > 0 {
-                    samples.push(rate);
-                }
-            }
-            // The first round waits for the hypervisor to back the memory, and is not counted.
-            let rate = if cpus == 1 { populate(bytes.min(Order::PUD.bytes())) } else { None };
-            linux.extend(rate.filter(|_| round > 0));
-        }
-        rows.extend(METHODS.iter().zip(samples).map(|((name, _), samples)| Row::new(name, cpus, samples)));
-        if !linux.is_empty() {
-            rows.push(Row::new(LINUX, cpus, linux));
-        }
+    let mut rows = rows_on(bench, bytes, 1)?;
+    if all > 1 {
+        rows.extend(rows_on(bench, bytes, all)?);
     }
     // For folios of 1 GiB each chunk has its own fence.
     let mut samples = Vec::new();
@@ -96,6 +79,38 @@ pub(super) fn measure(context: &Context<'_>, bench: &Bench) -> Result<Prealloc, 
     }
     rows.push(Row::new("ours, auto, a folio of 1 GiB", 1, samples));
     Ok(Prealloc { bytes, rows })
+}
+
+/// Measures a pool of `bytes` in folios of 2 MiB, on one CPU.
+///
+/// # Errors
+/// [`EvaluateError::Machine`], [`EvaluateError::NotZero`].
+pub(super) fn on_one_cpu(bench: &Bench, bytes: u64) -> Result<Prealloc, EvaluateError> {
+    Ok(Prealloc { bytes, rows: rows_on(bench, bytes, 1)? })
+}
+
+/// Measures all methods on `cpus` CPUs; Linux's own on one CPU only.
+fn rows_on(bench: &Bench, bytes: u64, cpus: usize) -> Result<Vec<Row>, EvaluateError> {
+    let mut samples = [const { Vec::new() }; METHODS.len()];
+    let mut linux = Vec::new();
+    for round in 0..=bench.repetitions() {
+        for ((_, policy), samples) in METHODS.iter().zip(&mut samples) {
+            bench.set_policy(*policy);
+            let rate = fill(bench, bytes, Order::PMD, cpus, round == 0)?;
+            if round > 0 {
+                samples.push(rate);
+            }
+        }
+        // The first round waits for the hypervisor to back the memory, and is not counted.
+        let rate = if cpus == 1 { populate(bytes.min(Order::PUD.bytes())) } else { None };
+        linux.extend(rate.filter(|_| round > 0));
+    }
+    let mut rows: Vec<Row> =
+        METHODS.iter().zip(samples).map(|((name, _), samples)| Row::new(name, cpus, samples)).collect();
+    if !linux.is_empty() {
+        rows.push(Row::new(LINUX, cpus, linux));
+    }
+    Ok(rows)
 }
 
 /// Fills a pool on `cpus` CPUs, and returns GB/s.

@@ -41,7 +41,7 @@ pub(super) fn claims(results: &CowTableResults) -> Vec<Claim> {
     claims.extend(fork_growth(&results.forks));
     claims.extend(touched(&results.forks));
     claims.push(fallbacks(&results.fallbacks));
-    claims.extend(results.use_cases.iter().flat_map(use_cases));
+    claims.extend(use_cases(&results.use_cases));
     claims
 }
 

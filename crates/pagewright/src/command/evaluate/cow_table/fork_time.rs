@@ -73,7 +73,6 @@ pub(super) struct ForkResults {
 pub(super) fn measure(context: &Context<'_>) -> Result<ForkResults, EvaluateError> {
     let available = available();
     let largest = match context.scale {
-        Scale::Tour => 512 * MIB,
         Scale::Quick => 8192 * MIB,
         Scale::Full => 65536 * MIB,
     };
@@ -85,7 +84,7 @@ pub(super) fn measure(context: &Context<'_>) -> Result<ForkResults, EvaluateErro
     };
     let sizes = SIZES.into_iter().filter(|bytes| *bytes <= largest).map(|bytes| (bytes, 1));
     let by_size = sizes.map(times).collect::<Result<_, _>>()?;
-    let cut = MAPPINGS.into_iter().filter(|_| context.scale != Scale::Tour).map(|mappings| (CUT, mappings));
+    let cut = MAPPINGS.into_iter().map(|mappings| (CUT, mappings));
     let by_mappings = cut.map(times).collect::<Result<_, _>>()?;
     Ok(ForkResults { by_size, by_mappings, available })
 }
@@ -93,7 +92,6 @@ pub(super) fn measure(context: &Context<'_>) -> Result<ForkResults, EvaluateErro
 /// Rounds, fewer for larger parents.
 fn rounds(scale: Scale, bytes: u64) -> usize {
     let most = match scale {
-        Scale::Tour => 3,
         Scale::Quick => 9,
         Scale::Full => 25,
     };
@@ -110,12 +108,7 @@ impl ForkTimes {
         let parent = Parent::<TableMachine<X86_64>>::without_contents(bytes)?;
         let range = parent.populate(VirtAddr::ZERO, bytes)?;
         parent.cut(range, mappings)?;
-        let mut counts = [ForkCounts::default(); 2];
-        for (mode, counts) in ForkMode::BOTH.into_iter().zip(&mut counts) {
-            parent.set(mode)?;
-            *counts = ForkCounts::of(&parent)?;
-            restore(&parent, range, mode)?;
-        }
+        let counts = ForkCounts::of_both(&parent, range)?;
         let (mut classic, mut shared) = (Vec::new(), Vec::new());
         for _ in 0..rounds {
             parent.set(ForkMode::Classic)?;
@@ -160,6 +153,27 @@ fn linux_times(bytes: u64, mappings: u64, rounds: usize) -> Vec<f64> {
 }
 
 impl ForkCounts {
+    /// Counts a fork of a parent of `bytes` in one mapping in each way.
+    ///
+    /// # Errors
+    /// [`EvaluateError::Memory`], [`EvaluateError::Machine`].
+    pub(super) fn of_parent(bytes: u64) -> Result<[Self; 2], EvaluateError> {
+        let parent = Parent::<TableMachine<X86_64>>::without_contents(bytes)?;
+        let range = parent.populate(VirtAddr::ZERO, bytes)?;
+        Self::of_both(&parent, range)
+    }
+
+    /// Counts a fork of `parent` in each way; afterwards all pages of `range` are its own.
+    fn of_both(parent: &Parent<TableMachine<X86_64>>, range: PageRange) -> Result<[Self; 2], EvaluateError> {
+        let mut counts = [Self::default(); 2];
+        for (mode, counts) in ForkMode::BOTH.into_iter().zip(&mut counts) {
+            parent.set(mode)?;
+            *counts = Self::of(parent)?;
+            restore(parent, range, mode)?;
+        }
+        Ok(counts)
+    }
+
     /// Counts one fork.
     fn of(parent: &Parent<TableMachine<X86_64>>) -> Result<Self, EvaluateError> {
         let count = |counter| parent.mm.counter(counter);

@@ -12,6 +12,7 @@
 //! - `oom` – the OOM killer's choice among many forks.
 //! - `bare_metal` – instructions of forks on bare metal, counted elsewhere.
 //! - `coverage` – the rows of the series and the test of each.
+//! - `headline` – the figures of the tour.
 //! - `claims` – the figures beside those of the series and our own promises.
 //!
 //! *Classic* is the same memory manager with `cow_page_tables=never`, *shared* with `always`.
@@ -26,6 +27,7 @@ mod cycles;
 mod fallbacks;
 mod faults;
 mod fork_time;
+pub(super) mod headline;
 mod large;
 mod linux;
 mod memory;
@@ -72,8 +74,7 @@ struct CowTableResults {
     memory: Vec<Vec<TableMemory>>,
     forks: ForkResults,
     fallbacks: Vec<Fallback>,
-    /// What the tour leaves out.
-    use_cases: Option<UseCases>,
+    use_cases: UseCases,
 }
 
 /// What parent and child do after a fork.
@@ -95,9 +96,8 @@ pub(super) fn run(context: &Context<'_>) -> Result<Evaluation, CommandError> {
     let memory = vec![memory::measure::<X86_64>(SERIES_PARENT)?, memory::measure::<Aarch64>(SERIES_PARENT)?];
     let fallbacks = fallbacks::measure()?;
     let use_cases = match context.scale {
-        Scale::Tour => None,
-        Scale::Quick => Some(UseCases::measure(context, 16 * MIB, 8192 * MIB, 9)?),
-        Scale::Full => Some(UseCases::measure(context, 1024 * MIB, 65536 * MIB, 45)?),
+        Scale::Quick => UseCases::measure(context, 16 * MIB, 8192 * MIB, 9)?,
+        Scale::Full => UseCases::measure(context, 1024 * MIB, 65536 * MIB, 45)?,
     };
     Ok(evaluation(context.scale, &facts, &CowTableResults { memory, forks, fallbacks, use_cases }))
 }
@@ -150,19 +150,18 @@ fn evaluation(scale: Scale, facts: &HostFacts, results: &CowTableResults) -> Eva
     let mut runs: Vec<_> = results.memory.iter().flat_map(|of| memory::runs(of)).collect();
     runs.extend(pages::runs(results.memory.iter().flatten().map(|memory| memory.pages)));
     runs.extend(results.forks.runs().chain(fallbacks::runs(&results.fallbacks)));
-    if let Some(cases) = &results.use_cases {
-        tables.push(faults::table(&cases.faults));
-        tables.push(cycles::table("Memory management in a cycle, µs", &cases.named));
-        tables.push(cases.snapshots.table());
-        tables.push(cases.large.table());
-        tables.push(oom::table(&cases.oom));
-        tables.push(cycles::table("The matrix of cycles, µs", &cases.matrix));
-        tables.extend(modelled::tables(&cases.modelled));
-        runs.extend(faults::runs(&cases.faults));
-        runs.extend(cycles::runs(&cases.named).chain(cycles::runs(&cases.matrix)));
-        runs.extend(modelled::runs(&cases.modelled).chain(oom::runs(&cases.oom)));
-        runs.extend(cases.snapshots.runs().chain(cases.large.runs()));
-    }
+    let cases = &results.use_cases;
+    tables.push(faults::table(&cases.faults));
+    tables.push(cycles::table("Memory management in a cycle, µs", &cases.named));
+    tables.push(cases.snapshots.table());
+    tables.push(cases.large.table());
+    tables.push(oom::table(&cases.oom));
+    tables.push(cycles::table("The matrix of cycles, µs", &cases.matrix));
+    tables.extend(modelled::tables(&cases.modelled));
+    runs.extend(faults::runs(&cases.faults));
+    runs.extend(cycles::runs(&cases.named).chain(cycles::runs(&cases.matrix)));
+    runs.extend(modelled::runs(&cases.modelled).chain(oom::runs(&cases.oom)));
+    runs.extend(cases.snapshots.runs().chain(cases.large.runs()));
     tables.extend(bare_metal::tables());
     tables.push(coverage::table());
     runs.extend(bare_metal::runs());

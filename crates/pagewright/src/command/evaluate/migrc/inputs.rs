@@ -33,7 +33,7 @@ const QUICK_WATERMARKS: u64 = 160;
 pub(super) const GAPS: [u64; 3] = [1, 4, 16];
 /// One of so many runs of loads stores, too, where pages are written between migrations.
 const STORES: [u64; 2] = [2, 16];
-/// Rounds of look-ups, and fewer of them in the tour, in the variants and under the oracle.
+/// Rounds of look-ups, and fewer of them in the variants and under the oracle.
 const ROUNDS: u64 = 10_000;
 const FEW_ROUNDS: u64 = 1500;
 
@@ -79,6 +79,13 @@ impl TierMachine {
     /// The same machine with the setting of the quick one, which puts the watermarks farther apart.
     pub(super) fn apart(self) -> Self {
         Self { watermark_scale_factor: QUICK_WATERMARKS, ..self }
+    }
+
+    /// A few rounds, batched and with translations that linger, on the workload's own machine.
+    ///
+    /// The watermarks of its fast node are as far apart as those of the series' machine.
+    pub(super) fn headline() -> Result<Self, EvaluateError> {
+        Ok(Self { columns: &FlushColumn::PAIR, ..Self::own(FEW_ROUNDS)?.apart() })
     }
 
     /// The input as rows name it: the look-ups, what differs from the first ones, and the memory.
@@ -161,7 +168,6 @@ impl InputPlan {
         let few = TierMachine::own(FEW_ROUNDS)?;
         let quick = TierMachine::quick();
         match scale {
-            Scale::Tour => Ok(Self { tiers: vec![few], ..Self::default() }),
             // Nothing is paged out on two tiers, so `unmap` repeats `migration` there.
             Scale::Quick => Ok(Self {
                 tiers: vec![TierMachine { columns: &FlushColumn::ALL[..3], ..quick }],
@@ -218,7 +224,7 @@ pub(super) fn captures(
         let arm64 = if profile == ARM64 { " on arm64" } else { "" };
         let input = format!("{name}{arm64} in {PERCENT} %");
         let columns = each_column(context, &input, columns, |column| {
-            replay_capture(name, profile, CPUS, column.settings()).map(ColumnRun::of)
+            replay_capture(name, profile, CPUS, false, column.settings()).map(ColumnRun::of)
         })?;
         Ok(InputRuns { input, columns })
     };

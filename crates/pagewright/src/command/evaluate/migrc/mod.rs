@@ -6,6 +6,7 @@
 //! - `published` – the figures of the series' mail.
 //! - `arm64` – what lingering saves there, and what not.
 //! - `variants` – pages that are written, and watermarks that are farther apart.
+//! - `headline` – the figures of the tour.
 //! - `claims` – the figures compared with those of the series.
 //!
 //! All columns are our own memory manager. The mail's before is Linux 6.7, which batches the
@@ -16,6 +17,7 @@
 mod arm64;
 mod claims;
 mod column;
+pub(super) mod headline;
 mod inputs;
 mod published;
 mod rows;

@@ -14,7 +14,7 @@ fn small() -> MigrcResults {
     let machine = TierMachine::own(ROUNDS).expect("the machine of the workload");
     let variants = InputPlan::with_variants(&[machine.apart()], &[2], &FlushColumn::PAIR);
     let plan = InputPlan { tiers: vec![machine], captures: &["pigz"], arm64_captures: &["pigz"], ..variants };
-    let context = Context { scale: Scale::Tour, progress: &StepProgress::hidden() };
+    let context = Context { scale: Scale::Quick, progress: &StepProgress::hidden() };
     MigrcResults::run(&context, &plan).expect("all inputs run")
 }
 

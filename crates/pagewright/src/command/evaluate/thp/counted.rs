@@ -9,8 +9,8 @@
 //! Not guaranteed: the figures of another build. The build that runs is stepped, with its debug
 //! assertions if it has them; they load records and lock nothing.
 
+use super::super::EvaluateError;
 use super::super::parent::{Parent, failed};
-use super::super::{EvaluateError, Scale};
 use super::operations::OperationKind::{self, MapRun, Other, Reference, SplitPmd, UnmapLastOfRun, UnmapRun};
 use super::operations::OperationUse;
 use super::process::{Machine, enable, leaf};
@@ -385,16 +385,27 @@ impl FolioOperation {
     }
 }
 
-/// Counts the operations; in the tour not the runs and splits, which have many instructions.
+/// Counts all operations.
 ///
 /// # Errors
 /// [`EvaluateError::Memory`], and [`EvaluateError::Machine`] if the host permits no ptrace.
-pub(super) fn measure(scale: Scale) -> Result<Vec<OperationUse>, EvaluateError> {
+pub(super) fn measure() -> Result<Vec<OperationUse>, EvaluateError> {
+    count(REFERENCES.iter().chain(&PAGES).chain(&RUNS))
+}
+
+/// Counts get and put, which have few instructions.
+///
+/// # Errors
+/// As [`measure`].
+pub(super) fn references() -> Result<Vec<OperationUse>, EvaluateError> {
+    count(REFERENCES.iter())
+}
+
+fn count<'a>(operations: impl Iterator<Item = &'a FolioOperation>) -> Result<Vec<OperationUse>, EvaluateError> {
     let scene = FolioScene::new()?;
     if !step(|| (), |()| ())?.locked.is_empty() {
         return Err(failed("the stops around an operation lock something"));
     }
     let lines = RecordLines::find(&scene)?;
-    let runs: &[_] = if scale == Scale::Tour { &[] } else { &RUNS };
-    REFERENCES.iter().chain(&PAGES).chain(runs).map(|operation| operation.count(&scene, &lines)).collect()
+    operations.map(|operation| operation.count(&scene, &lines)).collect()
 }

@@ -6,6 +6,7 @@
 //! - `programs` – a captured compiler and generated heaps under `never`, `madvise` and `always`.
 //! - `forks` – forks of base pages and of huge pages.
 //! - `first_store` – first stores without clearing, by size of page.
+//! - `headline` – the figures of the tour.
 //! - `claims` – the figures beside our own promises.
 //!
 //! Not guaranteed: figures free of other load. Only ratios are judged, by rounds in turns.
@@ -15,6 +16,7 @@ mod claims;
 mod counted;
 mod first_store;
 mod forks;
+pub(super) mod headline;
 mod operations;
 mod process;
 mod programs;
@@ -38,18 +40,17 @@ struct ThpResults {
     operations: Result<Vec<OperationUse>, String>,
     story: Vec<StoryEvent>,
     first_stores: FirstStores,
-    /// Those that follow are empty in the tour.
     forks: Vec<ForkRow>,
     programs: Vec<ProgramRun>,
 }
 
-/// Counts the operations, where the host can.
-fn operations(scale: Scale) -> Result<Vec<OperationUse>, String> {
+/// Counts operations, all or get and put only, where the host can.
+fn operations(all: bool) -> Result<Vec<OperationUse>, String> {
     #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
-    return counted::measure(scale).map_err(|error| error.to_string());
+    return if all { counted::measure() } else { counted::references() }.map_err(|error| error.to_string());
     #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
     {
-        let _ = scale;
+        let _ = all;
         Err("locked instructions are counted on x86-64 Linux only".to_owned())
     }
 }
@@ -57,7 +58,7 @@ fn operations(scale: Scale) -> Result<Vec<OperationUse>, String> {
 /// Runs the evaluation.
 pub(super) fn run(context: &Context<'_>) -> Result<Evaluation, CommandError> {
     context.show_step("stepping through operations on folios");
-    let operations = operations(context.scale);
+    let operations = operations(true);
     let results = measure(context, operations)?;
     Ok(evaluation(context.scale, &HostFacts::gather(), &results))
 }
@@ -65,7 +66,7 @@ pub(super) fn run(context: &Context<'_>) -> Result<Evaluation, CommandError> {
 fn measure(context: &Context<'_>, operations: Result<Vec<OperationUse>, String>) -> Result<ThpResults, EvaluateError> {
     let story = story::tell()?;
     let first_stores = FirstStores::measure(context)?;
-    let forks = if context.scale == Scale::Tour { Vec::new() } else { forks::measure(context)? };
+    let forks = forks::measure(context)?;
     let programs = programs::run(context)?;
     Ok(ThpResults { operations, story, first_stores, forks, programs })
 }
@@ -74,9 +75,7 @@ fn evaluation(scale: Scale, facts: &HostFacts, results: &ThpResults) -> Evaluati
     let operations = results.operations.as_deref().unwrap_or_default();
     let debug = if cfg!(debug_assertions) { "with" } else { "without" };
     let mut tables = vec![operations::table(operations), story::table(&results.story), results.first_stores.table()];
-    if !results.forks.is_empty() {
-        tables.push(forks::table(&results.forks));
-    }
+    tables.push(forks::table(&results.forks));
     tables.extend(programs::tables(&results.programs));
     tables.push(not_comparable());
     let mut runs = operations::runs(operations);

@@ -5,10 +5,9 @@
 //! Not guaranteed: real time. Faults, memory and splits are counted; TLB misses and the time of
 //! page walks are those of the modelled TLB.
 
-use super::super::{Context, EvaluateError, Plot, PlotAxis, PlotScale, Run, Scale, Series, Table, run_parallel};
-use crate::command::tour::CAPTURES;
+use super::super::{Context, EvaluateError, Plot, PlotAxis, PlotScale, Run, Series, Table, run_parallel};
+use crate::command::captures;
 use pagewright_capture::replay::{EventSource, ReplayConfig, ReplayReport, replay};
-use pagewright_capture::trace::TraceReader;
 use pagewright_capture::workload;
 use pagewright_mm::MmSetting;
 use pagewright_sim::{MachineConfig, Profile};
@@ -55,7 +54,7 @@ impl ProgramRun {
         }
     }
 
-    fn run(program: &'static str, word: &'static str) -> Result<Self, EvaluateError> {
+    pub(super) fn run(program: &'static str, word: &'static str) -> Result<Self, EvaluateError> {
         let failed = |error: &dyn Display| EvaluateError::Machine(format!("{program} with {word}: {error}"));
         let profile = Profile::named(Profile::default_for(IsaKind::X86_64)).map_err(|error| failed(&error))?;
         let mut machine = MachineConfig::new(profile);
@@ -64,15 +63,11 @@ impl ProgramRun {
         let mut config = ReplayConfig::new(machine);
         config.settings.push((MmSetting::ThpEnabled, value));
         let run = |source: &mut dyn EventSource| replay(IsaKind::X86_64, source, &config);
-        let report = match CAPTURES.iter().find(|(name, _)| *name == program) {
-            Some((name, bytes)) => {
-                let reader = TraceReader::new(*bytes, format!("{name}.pwt"));
-                run(&mut reader.map_err(|error| failed(&error))?)
-            }
-            None => {
-                let source = workload::named(program, config.machine.seed);
-                run(&mut source.ok_or_else(|| failed(&"no such workload"))?)
-            }
+        let report = if captures::is_capture(program) {
+            run(&mut captures::open(program).map_err(|error| failed(&error))?)
+        } else {
+            let source = workload::named(program, config.machine.seed);
+            run(&mut source.ok_or_else(|| failed(&"no such workload"))?)
         };
         report.map(|report| Self::of(program, word, &report)).map_err(|error| failed(&error))
     }
@@ -89,14 +84,11 @@ impl ProgramRun {
     }
 }
 
-/// Runs the programs, each with all words in parallel; none in the tour.
+/// Runs the programs, each with all words in parallel.
 ///
 /// # Errors
 /// [`EvaluateError::Machine`].
 pub(super) fn run(context: &Context<'_>) -> Result<Vec<ProgramRun>, EvaluateError> {
-    if context.scale == Scale::Tour {
-        return Ok(Vec::new());
-    }
     let mut runs = Vec::new();
     for program in std::iter::once(COMPILE).chain(HEAPS) {
         context.show_step(&format!("{program} under never, madvise and always"));
@@ -140,9 +132,6 @@ pub(super) fn plots(runs: &[ProgramRun]) -> Vec<Plot> {
 
 /// What is counted, and what is modelled, in tables of their own.
 pub(super) fn tables(runs: &[ProgramRun]) -> Vec<Table> {
-    if runs.is_empty() {
-        return Vec::new();
-    }
     let named = |run: &ProgramRun| [run.program.to_owned(), run.word.to_owned()];
     let counted = runs.iter().map(|run| {
         let counts = run.counters().map(|(name, count)| match name {
