@@ -2,10 +2,11 @@
 //!
 //! One command per module: [`mod@test`] (with [`test_programs`]), [`soak`], [`arrows`], [`tidy`],
 //! [`no_std`], [`repeat`], [`kernel`], [`boot`], [`expected`], [`instructions`], [`pageout`],
-//! [`tiers`], [`programs`], [`package`], [`mutate`], [`setup`]. They share [`cargo`] (the workspace
-//! and nested cargo), [`built`] (what cargo has built), [`cores`] (work spread over the cores),
-//! [`step`] (commands with a count and a time), [`mod@watch`] (the watchdog), [`source`] (Rust
-//! source files), [`toolchain`] (toolchains for bare metal), [`debian`] (files from packages) and
+//! [`tiers`], [`programs`], [`snapshots`], [`package`], [`mutate`], [`setup`]. They share [`cargo`]
+//! (the workspace and nested cargo), [`built`] (what cargo has built), [`cores`] (work spread over
+//! the cores), [`step`] (commands with a count and a time), [`mod@watch`] (the watchdog),
+//! [`source`] (Rust source files), [`toolchain`] (toolchains for bare metal), [`debian`] (files
+//! from packages) and
 //! [`linux`] (Debian's Linux kernels).
 //!
 //! Not guaranteed: Windows. A step is stopped with its process group, which needs a Unix.
@@ -29,6 +30,7 @@ mod pageout;
 mod programs;
 mod repeat;
 mod setup;
+mod snapshots;
 mod soak;
 mod source;
 mod step;
@@ -89,6 +91,9 @@ usage: cargo xtask COMMAND
   tiers linger         count only the flushes (minutes)
   programs [NAME...]   record and replay twenty programs, compare their faults with Linux's, and
                        write docs/programs.md (minutes)
+  snapshots [WORD...]  compare what `pagewright snapshot` predicts of forks with the forks of six
+                       programs, of 20 MB to 4 GB, and write docs/snapshots.md (minutes); WORD: only
+                       programs whose command has it
   repeat [quick]       replay every capture twice and compare; quick: the smaller half (seconds)
   mutate [--sample N] [--seed S] [--package P] [--file F] [--longest SECONDS] [--tests P]...
          [--id ID]... [--list]
@@ -158,6 +163,7 @@ fn run(words: &[&str]) -> Result<(), Error> {
         ["tiers"] => tiers::run(),
         ["tiers", "linger"] => tiers::run_lingering(),
         ["programs", names @ ..] => programs::run(names),
+        ["snapshots", names @ ..] => snapshots::run(names),
         ["repeat"] => repeat::run(repeat::Extent::All),
         ["repeat", "quick"] => repeat::run(repeat::Extent::Quick),
         ["mutate", options @ ..] => mutate::run(options),

@@ -10,13 +10,13 @@
 //!
 //! Not guaranteed: the same counts on another computer. Programs, libraries and Linux differ.
 
-use crate::boot::pagewright;
+use crate::boot::given_pagewright;
 use crate::cargo::{self, Workspace};
 use crate::error::Error;
 use serde_json::Value;
 use std::fmt::Write as _;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// The largest difference from Linux, in per cent.
@@ -92,10 +92,7 @@ impl Counted {
 /// [`Error::Findings`], if a program could not be recorded or replayed, or too many differ.
 pub(crate) fn run(names: &[&str]) -> Result<(), Error> {
     let workspace = Workspace::load()?;
-    let pagewright = match std::env::var_os("PAGEWRIGHT") {
-        Some(program) => PathBuf::from(program),
-        None => pagewright(&workspace)?,
-    };
+    let pagewright = given_pagewright(&workspace)?;
     let folder = workspace.target_directory.join("recorded");
     fs::create_dir_all(&folder).map_err(Error::file(&folder))?;
     let inputs = workspace.workspace_root.join("tests/programs/inputs.sh");

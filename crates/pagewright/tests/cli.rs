@@ -295,6 +295,30 @@ fn a_comparison_of_shared_tables_says_what_they_mean_to_the_program() {
 }
 
 #[test]
+fn a_snapshot_counts_the_tables_of_a_process_as_linux_does() {
+    let scratch = Scratch::new("snapshot");
+    let json = scratch.path("out.json");
+    let mut sleeper = Command::new("sleep").arg("1000").spawn().expect("sleep starts");
+    let output = pagewright(&["snapshot", &sleeper.id().to_string(), "--json", &json]);
+    sleeper.kill().expect("it is our child");
+    sleeper.wait().expect("it is our child");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let json: serde_json::Value = serde_json::from_slice(&fs::read(&json).unwrap()).unwrap();
+    let counted = |name: &str| json["counted"][name].as_u64().unwrap();
+    // The process may touch a page between the two reads, which adds a table.
+    let (ours, linux) = (counted("table_bytes"), counted("vm_pte_bytes"));
+    assert!(ours > 0 && ours.abs_diff(linux) <= 8192, "{ours} {linux}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    for (name, assumption) in json["assumptions"].as_object().unwrap() {
+        let shown = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let words = assumption.as_str().unwrap().split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(shown.contains(&words), "{name}: {text}");
+    }
+    assert_refused(&["snapshot", "0"], &["from 1 to"]);
+    assert_refused(&["snapshot", &i32::MAX.to_string()], &["no such process"]);
+}
+
+#[test]
 fn impossible_boots_are_refused() {
     let boot = |args: &[&str], words: &[&str]| assert_refused(&[&["boot"], args, &["/bin/sh"]].concat(), words);
     boot(&["--arch", "mips"], &["--arch mips"]);

@@ -176,6 +176,11 @@ pub(crate) fn pagewright(workspace: &Workspace) -> Result<PathBuf, Error> {
     Ok(workspace.target_directory.join("debug/pagewright"))
 }
 
+/// The program that the environment names in `PAGEWRIGHT`; without one, [`pagewright`].
+pub(crate) fn given_pagewright(workspace: &Workspace) -> Result<PathBuf, Error> {
+    std::env::var_os("PAGEWRIGHT").map_or_else(|| pagewright(workspace), |program| Ok(PathBuf::from(program)))
+}
+
 impl Bench {
     /// Builds `pagewright`, and the programs of `cases` for `machines`.
     fn new(machines: &[&Machine], cases: &'static [Case]) -> Result<Self, Error> {

@@ -1,7 +1,7 @@
 //! Examples of command lines, which `--help` shows and a test parses.
 
 /// Command lines, and what each does; the first word after `pagewright` is the command.
-const EXAMPLES: [(&str, &str); 20] = [
+const EXAMPLES: [(&str, &str); 22] = [
     ("pagewright", "the tour: each mechanism at work"),
     ("pagewright record -o job.pwt -- perl job.pl", "capture a program of yours"),
     ("pagewright replay job.pwt --compare cow_page_tables=never,always", "what a mechanism does to it"),
@@ -22,6 +22,8 @@ const EXAMPLES: [(&str, &str); 20] = [
     ("pagewright evaluate clear --full", "with the largest inputs"),
     ("pagewright check --explore --theme huge --schedules 10000", "interleaved programs with huge pages"),
     ("pagewright check --against linux --steps 100000", "beside the kernel of this computer"),
+    ("pagewright snapshot 4711", "what a fork of process 4711 costs, and what huge pages would hold"),
+    ("pagewright snapshot 4711 --json fork.json", "also as JSON"),
     ("pagewright boot --cpus 4 -- ./program arguments", "a Linux program on the kernel in QEMU"),
     ("pagewright boot --arch arm64 --check -- ./program", "with all counts checked at power-off"),
     ("pagewright boot --shell", "an interactive shell"),

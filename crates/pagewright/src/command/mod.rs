@@ -6,9 +6,11 @@ mod check;
 mod evaluate;
 pub(crate) mod examples;
 mod info;
+mod linux_fork;
 mod record;
 mod replay;
 mod run;
+mod snapshot;
 mod tour;
 
 use crate::files::{CommandFiles, SharedFile};
@@ -35,6 +37,8 @@ pub(crate) enum Command {
     Evaluate(evaluate::Args),
     /// Run random programs under the oracle, which reports stale translations and wrong values.
     Check(check::Args),
+    /// Predict what a fork of a running process costs, and what huge pages would hold.
+    Snapshot(snapshot::Args),
     /// Boot the kernel in QEMU and run a static Linux program on it.
     Boot(boot::Args),
 }
@@ -63,6 +67,9 @@ pub(crate) enum CommandError {
     /// A program could not be booted.
     #[error(transparent)]
     Boot(#[from] boot::BootError),
+    /// A process could not be read, or the costs of forks could not be measured.
+    #[error(transparent)]
+    Snapshot(#[from] snapshot::SnapshotError),
     /// An output is also another file.
     #[error(transparent)]
     Files(#[from] SharedFile),
@@ -91,6 +98,7 @@ impl Command {
             Self::Run(args) => args.files(),
             Self::Record(args) => args.files(),
             Self::Evaluate(args) => args.files(),
+            Self::Snapshot(args) => args.files(),
             Self::Boot(args) => args.files(),
             // Its arguments name no file.
             Self::Check(_) => CommandFiles::default(),
@@ -113,6 +121,7 @@ pub(crate) fn run(command: Option<Command>) -> Result<ExitCode, CommandError> {
         Some(Command::Record(args)) => record::run(&args),
         Some(Command::Evaluate(args)) => evaluate::run(&args).map(success),
         Some(Command::Check(args)) => check::run(&args),
+        Some(Command::Snapshot(args)) => snapshot::run(&args).map(success),
         Some(Command::Boot(args)) => boot::run(&args),
     };
     match result {

@@ -33,11 +33,13 @@ pub(crate) use clear::judged::judge as judge_clears;
 pub(crate) use document::{Evaluation, Plot, PlotAxis, PlotScale, Run, Series};
 pub(crate) use headline::{HEADLINES, Headline};
 use pagewright_host::HostFacts;
+pub(in crate::command) use parent::{ForkMode, Parent, cuts};
 pub(crate) use stats::{LeastStats, Stats};
 use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::thread;
+pub(in crate::command) use text::write_table;
 
 /// How long an evaluation may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

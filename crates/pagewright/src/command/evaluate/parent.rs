@@ -18,7 +18,7 @@ use std::time::Duration;
 
 /// What a fork does with the page tables of private memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum ForkMode {
+pub(in crate::command) enum ForkMode {
     /// It copies them, as Linux does.
     Classic,
     /// It shares them.
@@ -28,13 +28,13 @@ pub(super) enum ForkMode {
 }
 
 impl ForkMode {
-    pub(super) const ALL: [Self; 3] = [Self::Classic, Self::Shared, Self::Auto];
+    pub(in crate::command) const ALL: [Self; 3] = [Self::Classic, Self::Shared, Self::Auto];
     /// The two ways themselves.
-    pub(super) const BOTH: [Self; 2] = [Self::Classic, Self::Shared];
+    pub(in crate::command) const BOTH: [Self; 2] = [Self::Classic, Self::Shared];
     /// The ways that cycles compare with a classic fork.
-    pub(super) const AGAINST_CLASSIC: [Self; 2] = [Self::Shared, Self::Auto];
+    pub(in crate::command) const AGAINST_CLASSIC: [Self; 2] = [Self::Shared, Self::Auto];
 
-    pub(super) const fn name(self) -> &'static str {
+    pub(in crate::command) const fn name(self) -> &'static str {
         match self {
             Self::Classic => "classic",
             Self::Shared => "shared",
@@ -43,7 +43,7 @@ impl ForkMode {
     }
 
     /// The word of `cow_page_tables`.
-    pub(super) const fn word(self) -> &'static str {
+    pub(in crate::command) const fn word(self) -> &'static str {
         match self {
             Self::Classic => "never",
             Self::Shared => "always",
@@ -56,18 +56,18 @@ impl ForkMode {
 const SPARE_FRAMES: u32 = 8192;
 
 /// A process on a machine of its own, whose one CPU runs it.
-pub(super) struct Parent<P: Platform> {
-    pub(super) mm: Mm<P>,
-    pub(super) space: Arc<Space<P>>,
+pub(in crate::command) struct Parent<P: Platform> {
+    pub(in crate::command) mm: Mm<P>,
+    pub(in crate::command) space: Arc<Space<P>>,
 }
 
 /// An error of the memory manager.
-pub(super) fn failed(error: impl Display) -> EvaluateError {
+pub(in crate::command) fn failed(error: impl Display) -> EvaluateError {
     EvaluateError::Machine(error.to_string())
 }
 
 /// The frames of a machine for `bytes` of memory, with the tables of a parent and of a child.
-pub(super) fn frames_for(bytes: u64) -> u32 {
+pub(in crate::command) fn frames_for(bytes: u64) -> u32 {
     let pages = (bytes / PAGE_SIZE) as u32;
     pages + 2 * pages.div_ceil(Level::ENTRIES as u32) + SPARE_FRAMES
 }
@@ -77,7 +77,7 @@ impl<I: Isa> Parent<TableMachine<I>> {
     ///
     /// # Errors
     /// [`EvaluateError::Memory`], [`EvaluateError::Machine`].
-    pub(super) fn without_contents(bytes: u64) -> Result<Self, EvaluateError> {
+    pub(in crate::command) fn without_contents(bytes: u64) -> Result<Self, EvaluateError> {
         let frames = frames_for(bytes);
         Self::on(TableMachine::try_new(frames)?, FrameRange::new(Pfn::new(0), Pfn::new(frames)))
     }
@@ -90,7 +90,7 @@ impl Parent<HostMachine> {
     ///
     /// # Errors
     /// [`EvaluateError::Machine`].
-    pub(super) fn with_contents(memory: HostMemory) -> Result<Self, EvaluateError> {
+    pub(in crate::command) fn with_contents(memory: HostMemory) -> Result<Self, EvaluateError> {
         Self::on(HostMachine::new(memory, 1), memory.frames())
     }
 }
@@ -100,7 +100,7 @@ impl<P: Platform> Parent<P> {
     ///
     /// # Errors
     /// [`EvaluateError::Machine`].
-    pub(super) fn on(machine: P, frames: FrameRange) -> Result<Self, EvaluateError> {
+    pub(in crate::command) fn on(machine: P, frames: FrameRange) -> Result<Self, EvaluateError> {
         let ranges = [frames];
         let nodes = [NodeSpec { id: NodeId::new(0), ranges: &ranges, cpus: CpuMask::of(CpuId::new(0)) }];
         let layout = MemoryLayout { min_free_kbytes: Some(0), watermark_scale_factor: 0, ..MemoryLayout::new(&nodes) };
@@ -114,7 +114,7 @@ impl<P: Platform> Parent<P> {
     ///
     /// # Errors
     /// [`EvaluateError::Machine`].
-    pub(super) fn populate(&self, addr: VirtAddr, bytes: u64) -> Result<PageRange, EvaluateError> {
+    pub(in crate::command) fn populate(&self, addr: VirtAddr, bytes: u64) -> Result<PageRange, EvaluateError> {
         self.map(addr, bytes, MapFlags::POPULATE)
     }
 
@@ -122,7 +122,12 @@ impl<P: Platform> Parent<P> {
     ///
     /// # Errors
     /// [`EvaluateError::Machine`].
-    pub(super) fn map(&self, addr: VirtAddr, bytes: u64, more: MapFlags) -> Result<PageRange, EvaluateError> {
+    pub(in crate::command) fn map(
+        &self,
+        addr: VirtAddr,
+        bytes: u64,
+        more: MapFlags,
+    ) -> Result<PageRange, EvaluateError> {
         let place = if addr == VirtAddr::ZERO { MapFlags::empty() } else { MapFlags::FIXED };
         let flags = place | more | MapFlags::PRIVATE | MapFlags::ANONYMOUS | MapFlags::NORESERVE;
         let request = MapRequest { addr, len: bytes, rights: Rights::RW, flags, file: None };
@@ -136,7 +141,7 @@ impl<P: Platform> Parent<P> {
     ///
     /// # Errors
     /// [`EvaluateError::Machine`].
-    pub(super) fn cut(&self, range: PageRange, count: u64) -> Result<(), EvaluateError> {
+    pub(in crate::command) fn cut(&self, range: PageRange, count: u64) -> Result<(), EvaluateError> {
         cuts(range.len(), count).skip(1).step_by(2).try_for_each(|(offset, len)| {
             self.mm.madvise(&self.space, range.start().add(offset), len, Advice::DontDump).map_err(failed)
         })
@@ -146,7 +151,7 @@ impl<P: Platform> Parent<P> {
     ///
     /// # Errors
     /// [`EvaluateError::Machine`].
-    pub(super) fn set(&self, mode: ForkMode) -> Result<(), EvaluateError> {
+    pub(in crate::command) fn set(&self, mode: ForkMode) -> Result<(), EvaluateError> {
         self.set_word(mode.word())
     }
 
@@ -154,7 +159,7 @@ impl<P: Platform> Parent<P> {
     ///
     /// # Errors
     /// [`EvaluateError::Machine`].
-    pub(super) fn set_word(&self, word: &str) -> Result<(), EvaluateError> {
+    pub(in crate::command) fn set_word(&self, word: &str) -> Result<(), EvaluateError> {
         let setting = MmSetting::CowPageTables;
         let value = setting.parse(word).ok_or_else(|| failed(word))?;
         self.mm.settings().set(setting, value).map_err(failed)
@@ -164,7 +169,7 @@ impl<P: Platform> Parent<P> {
     ///
     /// # Errors
     /// [`EvaluateError::Machine`].
-    pub(super) fn store(&self, space: &Space<P>, va: VirtAddr) -> Result<(), EvaluateError> {
+    pub(in crate::command) fn store(&self, space: &Space<P>, va: VirtAddr) -> Result<(), EvaluateError> {
         self.mm.fault(space, va, Access::Write).map(drop).map_err(failed)
     }
 
@@ -174,7 +179,7 @@ impl<P: Platform> Parent<P> {
     ///
     /// # Errors
     /// [`EvaluateError::Machine`].
-    pub(super) fn take_back(&self, range: PageRange) -> Result<(), EvaluateError> {
+    pub(in crate::command) fn take_back(&self, range: PageRange) -> Result<(), EvaluateError> {
         self.store(&self.space, range.start())
     }
 
@@ -184,7 +189,7 @@ impl<P: Platform> Parent<P> {
     ///
     /// # Errors
     /// [`EvaluateError::Machine`].
-    pub(super) fn store_to_all(&self, range: PageRange) -> Result<(), EvaluateError> {
+    pub(in crate::command) fn store_to_all(&self, range: PageRange) -> Result<(), EvaluateError> {
         range.iter().try_for_each(|va| self.store(&self.space, va))
     }
 
@@ -192,7 +197,7 @@ impl<P: Platform> Parent<P> {
     ///
     /// # Errors
     /// [`EvaluateError::Machine`].
-    pub(super) fn fork(&self) -> Result<(Arc<Space<P>>, Duration), EvaluateError> {
+    pub(in crate::command) fn fork(&self) -> Result<(Arc<Space<P>>, Duration), EvaluateError> {
         let clock = SpanClock::Cpu.start();
         let child = self.mm.fork(&self.space);
         let time = clock.elapsed();
@@ -203,7 +208,7 @@ impl<P: Platform> Parent<P> {
     ///
     /// # Errors
     /// [`EvaluateError::Machine`].
-    pub(super) fn time_fork(&self) -> Result<f64, EvaluateError> {
+    pub(in crate::command) fn time_fork(&self) -> Result<f64, EvaluateError> {
         let (child, time) = self.fork()?;
         self.mm.end_space(&child);
         Ok(time.as_secs_f64() * 1e6)
@@ -212,7 +217,7 @@ impl<P: Platform> Parent<P> {
 
 /// The clock for a span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum SpanClock {
+pub(in crate::command) enum SpanClock {
     /// Monotonic time, for a span so short that other threads rarely interrupt it.
     Monotonic,
     /// The thread's CPU time.
@@ -220,7 +225,7 @@ pub(super) enum SpanClock {
 }
 
 impl SpanClock {
-    pub(super) fn start(self) -> ThreadClock {
+    pub(in crate::command) fn start(self) -> ThreadClock {
         match self {
             Self::Monotonic => ThreadClock::start(),
             Self::Cpu => ThreadClock::start_cpu_time(),
@@ -229,7 +234,7 @@ impl SpanClock {
 }
 
 /// Offsets and lengths of `count` parts of `bytes`, all whole pages.
-pub(super) fn cuts(bytes: u64, count: u64) -> impl Iterator<Item = (u64, u64)> {
+pub(in crate::command) fn cuts(bytes: u64, count: u64) -> impl Iterator<Item = (u64, u64)> {
     let at = move |index: u64| bytes / PAGE_SIZE * index / count * PAGE_SIZE;
     (0..count).map(move |index| (at(index), at(index + 1) - at(index)))
 }

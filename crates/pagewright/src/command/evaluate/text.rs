@@ -25,7 +25,7 @@ pub(super) fn evaluation(out: &mut impl Write, evaluation: &Evaluation) -> io::R
 }
 
 /// Writes a table below its title.
-fn write_table(out: &mut impl Write, table: &Table) -> io::Result<()> {
+pub(in crate::command) fn write_table(out: &mut impl Write, table: &Table) -> io::Result<()> {
     let wide = |text: &String| text.chars().count();
     let columns = 0..table.head.len();
     let widths: Vec<usize> = columns

@@ -16,8 +16,8 @@
 
 use super::super::plot::size;
 use super::super::{Context, EvaluateError, Plot, PlotAxis, PlotScale, Run, Scale, Series, Stats, Table};
-use super::linux::{LinuxFork, available};
 use super::parent::{ForkMode, Parent, failed};
+use crate::command::linux_fork::{LinuxFork, available};
 use pagewright_arch::X86_64;
 use pagewright_host::TableMachine;
 use pagewright_mm::Mm;

@@ -29,7 +29,6 @@ mod faults;
 mod fork_time;
 pub(super) mod headline;
 mod large;
-mod linux;
 mod memory;
 mod modelled;
 mod oom;
