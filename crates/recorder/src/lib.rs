@@ -12,7 +12,7 @@
 //! ```
 //! use pagewright_recorder::log::{DATA, FLAG_BITS, LogReader, LoggedRun, MAGIC, Record, put_runs};
 //!
-//! let run = |page, reads| LoggedRun { page_and_flags: page << FLAG_BITS | DATA, reads, writes: 0 };
+//! let run = |page: u64, reads| LoggedRun { page_and_flags: page << FLAG_BITS | DATA, reads, writes: 0 };
 //! let mut log = MAGIC.to_vec();
 //! put_runs(&mut log, 1, &[run(0x400, 3), run(0x401, 2)]);
 //!
