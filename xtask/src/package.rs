@@ -1,14 +1,16 @@
 //! `cargo xtask package`: packs each package as `cargo publish --workspace` would upload it.
 //!
-//! The archives are in `target/package`. Each must have its README, both licences and a root
-//! module. With `build`, cargo also builds each archive by itself, against the archives of the
-//! packages below it, which takes minutes.
+//! Each archive must have its README, both licences and a root module. With `build`, cargo also
+//! builds each archive by itself, against the archives of the packages below it, which takes
+//! minutes. It builds in a folder that is empty at first: cargo takes a package of the same version
+//! for the same, and would link what an older archive gave.
 //!
 //! Not guaranteed: that a registry accepts them. It also wants names that are free, and an owner.
 
 use crate::cargo::{self, Package, Workspace};
 use crate::error::{self, Error};
 use std::fmt;
+use std::fs;
 use std::process::Command;
 
 /// What is done with the archives.
@@ -48,18 +50,33 @@ pub(crate) fn run(archives: Archives) -> Result<(), Error> {
     let mut pack = cargo::command();
     pack.args(["package", "--workspace", "--quiet", "--locked", "--allow-dirty"]);
     pack.args(kept.iter().flat_map(|package| ["--exclude", package.name.as_str()]));
-    if archives == Archives::List {
-        pack.arg("--no-verify");
-    }
+    let folder = match archives {
+        Archives::List => {
+            pack.arg("--no-verify");
+            workspace.target_directory.clone()
+        }
+        Archives::Build => {
+            let folder = workspace.target_directory.join("packages");
+            if folder.exists() {
+                fs::remove_dir_all(&folder).map_err(Error::file(&folder))?;
+            }
+            folder
+        }
+    };
+    pack.env("CARGO_TARGET_DIR", &folder);
     cargo::status(pack.current_dir(&workspace.workspace_root))?;
     let mut missing = Vec::new();
     for package in &published {
         let archive = format!("{}-{}", package.name, package.version);
-        let path = workspace.target_directory.join("package").join(format!("{archive}.crate"));
+        let path = folder.join("package").join(format!("{archive}.crate"));
         let listed = cargo::output(Command::new("tar").arg("--list").arg("--file").arg(path))?;
         missing.extend(lacks(&archive, &String::from_utf8_lossy(&listed)));
     }
-    error::report("package", &missing, format_args!("{} archives in target/package", published.len()))
+    error::report(
+        "package",
+        &missing,
+        format_args!("{} archives in {}", published.len(), workspace.shown(&folder.join("package")).display()),
+    )
 }
 
 /// The files that an archive with these paths lacks.
