@@ -7,6 +7,7 @@ mod evaluate;
 pub(crate) mod examples;
 mod info;
 mod linux_fork;
+mod mechanisms;
 mod record;
 mod replay;
 mod run;

@@ -4,6 +4,7 @@
 //! each plot is shown.
 
 use super::{Claim, EvaluateError, Evaluation, RULE, Verdict, plot};
+use crate::command::mechanisms::MECHANISMS;
 use crate::made_by::MadeBy;
 use crate::page::{Page, escaped};
 use std::fmt::Write;
@@ -19,6 +20,7 @@ pub(super) fn page(evaluations: &[Evaluation], made_by: &MadeBy) -> Result<Strin
         counted on simulated machines, measured on this computer by a clock, or modelled from the costs of \
         a processor; each says which.";
     let mut page = Page::new("Pagewright: evaluations", introduction, made_by);
+    page.html(&decisions(evaluations));
     for evaluation in evaluations {
         let title = format!("{}: {}", evaluation.name, evaluation.title);
         let part = |page: &mut Page| write_evaluation(page, evaluation);
@@ -26,6 +28,31 @@ pub(super) fn page(evaluations: &[Evaluation], made_by: &MadeBy) -> Result<Strin
         if evaluations.len() > 1 { page.closed(&title, part)? } else { page.part(&title, part)? }
     }
     Ok(page.finish())
+}
+
+/// What to decide by each mechanism: what it is, for which work, when not, and its verdicts.
+fn decisions(evaluations: &[Evaluation]) -> String {
+    let mut to = String::from("<h2>Which mechanism for which work</h2>\n<div class=\"decisions\">\n");
+    for evaluation in evaluations {
+        let words = MECHANISMS.iter().find(|words| words.evaluation == evaluation.name);
+        let (name, setting) = words.map_or((evaluation.title, ""), |words| (words.name, words.setting));
+        let _ = write!(to, "<section><h3>{}</h3>", escaped(name));
+        if let Some(words) = words {
+            let _ = write!(
+                to,
+                "<p>{}.</p><dl class=\"facts\"><dt>setting<dd>{}<dt>for<dd>{}<dt>not for<dd>{}</dl>",
+                escaped(words.is),
+                escaped(setting),
+                escaped(words.suits),
+                escaped(words.unsuited)
+            );
+        }
+        let _ = write!(to, "<p class=\"verdicts\">{}: ", evaluation.name);
+        write_verdicts(&mut to, &evaluation.claims);
+        to.push_str("</p></section>\n");
+    }
+    to.push_str("</div>\n");
+    to
 }
 
 fn write_evaluation(page: &mut Page, evaluation: &Evaluation) -> Result<(), EvaluateError> {
@@ -45,15 +72,20 @@ fn write_evaluation(page: &mut Page, evaluation: &Evaluation) -> Result<(), Eval
 }
 
 // Writing to a String never fails, so the results of `write!` are ignored in this file.
-/// Writes the number of rows with each verdict, then the rows.
-fn write_claims(to: &mut String, claims: &[Claim]) {
-    to.push_str("<h3>Published and promised figures, and ours</h3>\n<p class=\"verdicts\">");
+/// Writes the number of rows with each verdict.
+fn write_verdicts(to: &mut String, claims: &[Claim]) {
     for verdict in Verdict::NAMES {
         let count = claims.iter().filter(|claim| claim.verdict.name() == verdict).count();
         if count > 0 {
             let _ = write!(to, "<span class=\"verdict {0}\">{0} {count}</span> ", verdict);
         }
     }
+}
+
+/// Writes the number of rows with each verdict, then the rows.
+fn write_claims(to: &mut String, claims: &[Claim]) {
+    to.push_str("<h3>Published and promised figures, and ours</h3>\n<p class=\"verdicts\">");
+    write_verdicts(to, claims);
     let _ = write!(to, "</p>\n<p class=\"note\">{}</p>\n<div class=\"claims\">\n", escaped(RULE));
     for claim in claims {
         let verdict = claim.verdict.name();
@@ -115,7 +147,7 @@ mod tests {
         let series = vec![Series { name: "s".to_owned(), points }];
         let claim = Claim::promised("w", "l", "o", FigureKind::Counted, Promise::Missed).leaving_out("other cells");
         let evaluation = Evaluation {
-            name: "n",
+            name: "batch",
             title: "t",
             isa: "x86-64",
             config: BTreeMap::new(),
@@ -135,6 +167,7 @@ mod tests {
         let page = page(&[evaluation], &MadeBy::now()).expect("a page");
         let at = |text: &str| page.find(text).unwrap_or_else(|| panic!("{text} in {page}"));
         assert!(at("missed 1") < at("<svg") && at("<svg") < at("<table"));
+        assert!(at("Batched TLB shootdown") < at("<article") && at("not for") < at("<article"), "{page}");
         assert!(at("other cells") < at("<svg") && page.contains("prefers-color-scheme"));
     }
 }

@@ -47,7 +47,7 @@ pub(super) fn gather(progress: &StepProgress) -> Result<Vec<Gathered>, CommandEr
     let run = &|job| match job {
         Job::Headline(of) => _ = slots[of].headline.set(headline(&context, &MECHANISMS[of])),
         Job::Judgement(of) => {
-            context.show_step(&format!("judging: {}", MECHANISMS[of].name));
+            context.show_step(&format!("judging: {}", MECHANISMS[of].words.name));
             _ = slots[of].judgement.set((MECHANISMS[of].judge)());
         }
     };
@@ -73,14 +73,14 @@ pub(super) fn gather(progress: &StepProgress) -> Result<Vec<Gathered>, CommandEr
 
 /// Obtains the figures of a mechanism.
 fn headline(context: &Context<'_>, mechanism: &Mechanism) -> Result<Headline, EvaluateError> {
-    let of = HEADLINES.iter().find(|(name, _)| *name == mechanism.evaluation);
-    let (_, headline) = of.ok_or_else(|| EvaluateError::Unknown { name: mechanism.evaluation.to_owned() })?;
+    let of = HEADLINES.iter().find(|(name, _)| *name == mechanism.words.evaluation);
+    let (_, headline) = of.ok_or_else(|| EvaluateError::Unknown { name: mechanism.words.evaluation.to_owned() })?;
     headline(context)
 }
 
 impl Gathered {
     fn of(mechanism: &'static Mechanism, slots: Slots) -> Result<Self, CommandError> {
-        let missing = || EvaluateError::Machine(format!("{} was left out", mechanism.name));
+        let missing = || EvaluateError::Machine(format!("{} was left out", mechanism.words.name));
         let headline = match slots.headline.into_inner().ok_or_else(missing)? {
             Err(EvaluateError::Memory(error)) => Err(error.to_string()),
             other => Ok(other?),

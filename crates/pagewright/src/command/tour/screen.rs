@@ -20,10 +20,10 @@ pub(super) fn title(out: &mut impl Write, text: &str) -> io::Result<()> {
 /// Writes the row of a mechanism.
 pub(super) fn row(out: &mut impl Write, of: &Gathered) -> io::Result<()> {
     let mechanism = of.mechanism;
-    heading(out, mechanism.name, mechanism.setting)?;
-    cell(out, "is", mechanism.is)?;
-    cell(out, "for", mechanism.suits)?;
-    cell(out, "not for", mechanism.unsuited)?;
+    heading(out, mechanism.words.name, mechanism.words.setting)?;
+    cell(out, "is", mechanism.words.is)?;
+    cell(out, "for", mechanism.words.suits)?;
+    cell(out, "not for", mechanism.words.unsuited)?;
     match &of.headline {
         Ok(headline) => {
             cell(out, "published", headline.published)?;
@@ -39,14 +39,14 @@ pub(super) fn details(out: &mut impl Write, of: &Gathered) -> io::Result<()> {
     let mechanism = of.mechanism;
     writeln!(out)?;
     let lines = of.headline.as_ref().map_or(&[][..], |headline| &headline.details);
-    debug_assert!(lines.len() + 2 <= *DETAIL_LINES.end(), "{}", mechanism.name);
-    heading(out, mechanism.name, "")?;
+    debug_assert!(lines.len() + 2 <= *DETAIL_LINES.end(), "{}", mechanism.words.name);
+    heading(out, mechanism.words.name, "")?;
     for line in lines {
         writeln!(out, "{line}")?;
     }
-    writeln!(out, "More: pagewright evaluate {}", mechanism.evaluation)?;
+    writeln!(out, "More: pagewright evaluate {}", mechanism.words.evaluation)?;
     match &of.judgement.finding {
-        Some(finding) => write!(out, "\nFOUND in {}:\n{finding}", mechanism.name),
+        Some(finding) => write!(out, "\nFOUND in {}:\n{finding}", mechanism.words.name),
         None => Ok(()),
     }
 }
