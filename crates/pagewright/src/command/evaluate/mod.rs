@@ -39,6 +39,7 @@ use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::thread;
+use std::time::Instant;
 pub(in crate::command) use text::write_table;
 
 /// How long an evaluation may take.
@@ -70,21 +71,21 @@ impl<'a> Context<'a> {
 
 type Evaluate = fn(&Context<'_>) -> Result<Evaluation, CommandError>;
 
-/// The evaluations, by name.
-const ALL: [(&str, Evaluate); 6] = [
-    ("batch", batch::run),
-    ("clear", clear::run),
-    ("cow-table", cow_table::run),
-    ("lines", lines::run),
-    ("migrc", migrc::run),
-    ("thp", thp::run),
+/// The evaluations by name, with the time of a quick run on two idle CPUs.
+const ALL: [(&str, Evaluate, &str); 6] = [
+    ("batch", batch::run, "half a minute"),
+    ("clear", clear::run, "a minute"),
+    ("cow-table", cow_table::run, "a minute"),
+    ("lines", lines::run, "ten seconds"),
+    ("migrc", migrc::run, "two minutes"),
+    ("thp", thp::run, "a minute"),
 ];
 
 /// Why an evaluation could not finish.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum EvaluateError {
     /// No evaluation has that name.
-    #[error("unknown evaluation {name}: the evaluations are {}", ALL.map(|(name, _)| name).join(", "))]
+    #[error("unknown evaluation {name}: the evaluations are {}", ALL.map(|(name, ..)| name).join(", "))]
     Unknown {
         /// The name on the command line.
         name: String,
@@ -153,12 +154,16 @@ pub(crate) fn run(args: &Args) -> Result<(), CommandError> {
     let progress = StepProgress::start("evaluate");
     let context = Context { scale: if args.full { Scale::Full } else { Scale::Quick }, progress: &progress };
     let mut evaluations = Vec::new();
-    for evaluate in chosen {
+    for (name, evaluate, takes) in chosen {
+        let more = if args.full { ", with --full several times as long" } else { "" };
+        progress.suspend(|| eprintln!("pagewright: {name} takes about {takes} on two idle CPUs{more}"));
+        let began = Instant::now();
         let evaluation = evaluate(&context)?;
         progress.suspend(|| {
             let mut out = std::io::stdout().lock();
             text::evaluation(&mut out, &evaluation).and_then(|()| out.flush())
         })?;
+        progress.suspend(|| eprintln!("pagewright: {name} took {} s", began.elapsed().as_secs()));
         evaluations.push(evaluation);
     }
     drop(progress);
@@ -197,13 +202,13 @@ fn run_parallel<J: Send, T: Send>(
     })
 }
 
-fn chosen(names: &[String]) -> Result<Vec<Evaluate>, CommandError> {
+fn chosen(names: &[String]) -> Result<Vec<(&'static str, Evaluate, &'static str)>, CommandError> {
     if names.is_empty() {
-        return Ok(ALL.iter().map(|(_, evaluate)| *evaluate).collect());
+        return Ok(ALL.to_vec());
     }
     let by_name = |name: &String| {
-        let evaluate = ALL.iter().find(|(known, _)| known == name).map(|(_, evaluate)| *evaluate);
-        evaluate.ok_or_else(|| CommandError::Evaluate(EvaluateError::Unknown { name: name.clone() }))
+        let of_name = ALL.iter().find(|(known, ..)| known == name).copied();
+        of_name.ok_or_else(|| CommandError::Evaluate(EvaluateError::Unknown { name: name.clone() }))
     };
     names.iter().map(by_name).collect()
 }
