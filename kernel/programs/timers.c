@@ -25,8 +25,9 @@ static siginfo_t told_by, all[8];
 static void handler(int signal, siginfo_t *info, void *context)
 {
     told_by = *info;
-    all[count++ % 8] = *info;
     by = syscall(SYS_gettid);
+    /* Last, because another thread may wait for the count. */
+    all[count++ % 8] = *info;
 }
 
 static void on(int signal)
