@@ -74,11 +74,11 @@ type Evaluate = fn(&Context<'_>) -> Result<Evaluation, CommandError>;
 /// The evaluations by name, with the time of a quick run on two idle CPUs.
 const ALL: [(&str, Evaluate, &str); 6] = [
     ("batch", batch::run, "half a minute"),
-    ("clear", clear::run, "a minute"),
-    ("cow-table", cow_table::run, "a minute"),
+    ("clear", clear::run, "two minutes"),
+    ("cow-table", cow_table::run, "two minutes"),
     ("lines", lines::run, "ten seconds"),
-    ("migrc", migrc::run, "two minutes"),
-    ("thp", thp::run, "a minute"),
+    ("migrc", migrc::run, "four minutes"),
+    ("thp", thp::run, "a quarter of a minute"),
 ];
 
 /// Why an evaluation could not finish.
@@ -119,7 +119,7 @@ pub(crate) struct Args {
     /// Evaluations to run: batch, clear, cow-table, lines, migrc or thp.
     ///
     /// batch counts and models flushes that reclaim defers, on simulated machines, in about half a
-    /// minute. clear measures uncached clearing of memory on this computer, in about a minute, with
+    /// minute. clear measures uncached clearing of memory on this computer, in two minutes, with
     /// 5 GiB of memory. cow-table measures forks that share page tables, and Linux's, in about a
     /// minute, with up to half of the memory that is available. lines models the locks and counters
     /// that up to 64 CPUs share while they fault, in a few seconds. migrc counts flushes that pages
