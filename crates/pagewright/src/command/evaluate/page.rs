@@ -20,7 +20,7 @@ pub(super) fn page(evaluations: &[Evaluation], made_by: &MadeBy) -> Result<Strin
         counted on simulated machines, measured on this computer by a clock, or modelled from the costs of \
         a processor; each says which.";
     let mut page = Page::new("Pagewright: evaluations", introduction, made_by);
-    page.html(&decisions(evaluations));
+    write_decisions(&mut page, evaluations);
     for evaluation in evaluations {
         let title = format!("{}: {}", evaluation.name, evaluation.title);
         let part = |page: &mut Page| write_evaluation(page, evaluation);
@@ -30,29 +30,22 @@ pub(super) fn page(evaluations: &[Evaluation], made_by: &MadeBy) -> Result<Strin
     Ok(page.finish())
 }
 
-/// What to decide by each mechanism: what it is, for which work, when not, and its verdicts.
-fn decisions(evaluations: &[Evaluation]) -> String {
-    let mut to = String::from("<h2>Which mechanism for which work</h2>\n<div class=\"decisions\">\n");
+/// Writes what each mechanism is, for which work, when not, and its verdicts.
+fn write_decisions(page: &mut Page, evaluations: &[Evaluation]) {
+    page.html("<h2>Which mechanism for which work</h2>\n<div class=\"decisions\">\n");
     for evaluation in evaluations {
         let words = MECHANISMS.iter().find(|words| words.evaluation == evaluation.name);
-        let (name, setting) = words.map_or((evaluation.title, ""), |words| (words.name, words.setting));
-        let _ = write!(to, "<section><h3>{}</h3>", escaped(name));
+        let name = words.map_or(evaluation.title, |words| words.name);
+        page.html(&format!("<section><h3>{}</h3>", escaped(name)));
         if let Some(words) = words {
-            let _ = write!(
-                to,
-                "<p>{}.</p><dl class=\"facts\"><dt>setting<dd>{}<dt>for<dd>{}<dt>not for<dd>{}</dl>",
-                escaped(words.is),
-                escaped(setting),
-                escaped(words.suits),
-                escaped(words.unsuited)
-            );
+            page.html(&format!("<p>{}.</p>", escaped(words.is)));
+            page.facts([("setting", words.setting), ("for", words.suits), ("not for", words.unsuited)].into_iter());
         }
-        let _ = write!(to, "<p class=\"verdicts\">{}: ", evaluation.name);
-        write_verdicts(&mut to, &evaluation.claims);
-        to.push_str("</p></section>\n");
+        let mut verdicts = String::new();
+        write_verdicts(&mut verdicts, &evaluation.claims);
+        page.html(&format!("<p class=\"verdicts\">{}: {verdicts}</p></section>\n", evaluation.name));
     }
-    to.push_str("</div>\n");
-    to
+    page.html("</div>\n");
 }
 
 fn write_evaluation(page: &mut Page, evaluation: &Evaluation) -> Result<(), EvaluateError> {

@@ -28,13 +28,13 @@ pub(in crate::command) enum ForkMode {
 }
 
 impl ForkMode {
-    pub(in crate::command) const ALL: [Self; 3] = [Self::Classic, Self::Shared, Self::Auto];
+    pub(super) const ALL: [Self; 3] = [Self::Classic, Self::Shared, Self::Auto];
     /// The two ways themselves.
-    pub(in crate::command) const BOTH: [Self; 2] = [Self::Classic, Self::Shared];
+    pub(super) const BOTH: [Self; 2] = [Self::Classic, Self::Shared];
     /// The ways that cycles compare with a classic fork.
-    pub(in crate::command) const AGAINST_CLASSIC: [Self; 2] = [Self::Shared, Self::Auto];
+    pub(super) const AGAINST_CLASSIC: [Self; 2] = [Self::Shared, Self::Auto];
 
-    pub(in crate::command) const fn name(self) -> &'static str {
+    pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Classic => "classic",
             Self::Shared => "shared",
@@ -43,7 +43,7 @@ impl ForkMode {
     }
 
     /// The word of `cow_page_tables`.
-    pub(in crate::command) const fn word(self) -> &'static str {
+    pub(super) const fn word(self) -> &'static str {
         match self {
             Self::Classic => "never",
             Self::Shared => "always",
@@ -62,12 +62,12 @@ pub(in crate::command) struct Parent<P: Platform> {
 }
 
 /// An error of the memory manager.
-pub(in crate::command) fn failed(error: impl Display) -> EvaluateError {
+pub(super) fn failed(error: impl Display) -> EvaluateError {
     EvaluateError::Machine(error.to_string())
 }
 
 /// The frames of a machine for `bytes` of memory, with the tables of a parent and of a child.
-pub(in crate::command) fn frames_for(bytes: u64) -> u32 {
+pub(super) fn frames_for(bytes: u64) -> u32 {
     let pages = (bytes / PAGE_SIZE) as u32;
     pages + 2 * pages.div_ceil(Level::ENTRIES as u32) + SPARE_FRAMES
 }
@@ -77,7 +77,7 @@ impl<I: Isa> Parent<TableMachine<I>> {
     ///
     /// # Errors
     /// [`EvaluateError::Memory`], [`EvaluateError::Machine`].
-    pub(in crate::command) fn without_contents(bytes: u64) -> Result<Self, EvaluateError> {
+    pub(super) fn without_contents(bytes: u64) -> Result<Self, EvaluateError> {
         let frames = frames_for(bytes);
         Self::on(TableMachine::try_new(frames)?, FrameRange::new(Pfn::new(0), Pfn::new(frames)))
     }
@@ -90,7 +90,7 @@ impl Parent<HostMachine> {
     ///
     /// # Errors
     /// [`EvaluateError::Machine`].
-    pub(in crate::command) fn with_contents(memory: HostMemory) -> Result<Self, EvaluateError> {
+    pub(super) fn with_contents(memory: HostMemory) -> Result<Self, EvaluateError> {
         Self::on(HostMachine::new(memory, 1), memory.frames())
     }
 }
@@ -114,7 +114,7 @@ impl<P: Platform> Parent<P> {
     ///
     /// # Errors
     /// [`EvaluateError::Machine`].
-    pub(in crate::command) fn populate(&self, addr: VirtAddr, bytes: u64) -> Result<PageRange, EvaluateError> {
+    pub(super) fn populate(&self, addr: VirtAddr, bytes: u64) -> Result<PageRange, EvaluateError> {
         self.map(addr, bytes, MapFlags::POPULATE)
     }
 
@@ -141,7 +141,7 @@ impl<P: Platform> Parent<P> {
     ///
     /// # Errors
     /// [`EvaluateError::Machine`].
-    pub(in crate::command) fn cut(&self, range: PageRange, count: u64) -> Result<(), EvaluateError> {
+    pub(super) fn cut(&self, range: PageRange, count: u64) -> Result<(), EvaluateError> {
         cuts(range.len(), count).skip(1).step_by(2).try_for_each(|(offset, len)| {
             self.mm.madvise(&self.space, range.start().add(offset), len, Advice::DontDump).map_err(failed)
         })
@@ -159,7 +159,7 @@ impl<P: Platform> Parent<P> {
     ///
     /// # Errors
     /// [`EvaluateError::Machine`].
-    pub(in crate::command) fn set_word(&self, word: &str) -> Result<(), EvaluateError> {
+    pub(super) fn set_word(&self, word: &str) -> Result<(), EvaluateError> {
         let setting = MmSetting::CowPageTables;
         let value = setting.parse(word).ok_or_else(|| failed(word))?;
         self.mm.settings().set(setting, value).map_err(failed)
@@ -179,7 +179,7 @@ impl<P: Platform> Parent<P> {
     ///
     /// # Errors
     /// [`EvaluateError::Machine`].
-    pub(in crate::command) fn take_back(&self, range: PageRange) -> Result<(), EvaluateError> {
+    pub(super) fn take_back(&self, range: PageRange) -> Result<(), EvaluateError> {
         self.store(&self.space, range.start())
     }
 
@@ -189,7 +189,7 @@ impl<P: Platform> Parent<P> {
     ///
     /// # Errors
     /// [`EvaluateError::Machine`].
-    pub(in crate::command) fn store_to_all(&self, range: PageRange) -> Result<(), EvaluateError> {
+    pub(super) fn store_to_all(&self, range: PageRange) -> Result<(), EvaluateError> {
         range.iter().try_for_each(|va| self.store(&self.space, va))
     }
 
@@ -208,7 +208,7 @@ impl<P: Platform> Parent<P> {
     ///
     /// # Errors
     /// [`EvaluateError::Machine`].
-    pub(in crate::command) fn time_fork(&self) -> Result<f64, EvaluateError> {
+    pub(super) fn time_fork(&self) -> Result<f64, EvaluateError> {
         let (child, time) = self.fork()?;
         self.mm.end_space(&child);
         Ok(time.as_secs_f64() * 1e6)
@@ -217,7 +217,7 @@ impl<P: Platform> Parent<P> {
 
 /// The clock for a span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::command) enum SpanClock {
+pub(super) enum SpanClock {
     /// Monotonic time, for a span so short that other threads rarely interrupt it.
     Monotonic,
     /// The thread's CPU time.
@@ -225,7 +225,7 @@ pub(in crate::command) enum SpanClock {
 }
 
 impl SpanClock {
-    pub(in crate::command) fn start(self) -> ThreadClock {
+    pub(super) fn start(self) -> ThreadClock {
         match self {
             Self::Monotonic => ThreadClock::start(),
             Self::Cpu => ThreadClock::start_cpu_time(),
