@@ -45,7 +45,7 @@ pub(in crate::command) use text::write_table;
 /// How long an evaluation may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scale {
-    /// About a minute at most.
+    /// At most a few minutes, by [`ALL`].
     Quick,
     /// Several minutes, with the largest inputs and more repetitions.
     Full,
@@ -118,13 +118,12 @@ pub(crate) enum EvaluateError {
 pub(crate) struct Args {
     /// Evaluations to run: batch, clear, cow-table, lines, migrc or thp.
     ///
-    /// batch counts and models flushes that reclaim defers, on simulated machines, in about half a
-    /// minute. clear measures uncached clearing of memory on this computer, in two minutes, with
-    /// 5 GiB of memory. cow-table measures forks that share page tables, and Linux's, in about a
-    /// minute, with up to half of the memory that is available. lines models the locks and counters
-    /// that up to 64 CPUs share while they fault, in a few seconds. migrc counts flushes that pages
-    /// which move on memory tiers spare. thp counts and measures what huge pages cost and save, in
-    /// about a minute. The default is all.
+    /// batch counts and models flushes that reclaim defers, on simulated machines. clear measures
+    /// uncached clearing of memory on this computer, with 5 GiB of memory. cow-table measures forks
+    /// that share page tables, and Linux's, with up to half of the memory that is available. lines
+    /// models the locks and counters that up to 64 CPUs share while they fault. migrc counts
+    /// flushes that pages which move on memory tiers spare. thp counts and measures what huge pages
+    /// cost and save. Each says how long it takes when it begins. The default is all.
     names: Vec<String>,
     /// Let clear, cow-table and migrc use larger inputs and more repetitions.
     ///
