@@ -97,6 +97,7 @@ pub(crate) fn run() -> Result<(), Error> {
             "the README's test fails without its flush",
             Command::new(workspace.workspace_root.join("tests/own-code.sh")),
         ),
+        step("four jobs of Debian take Linux's faults", Command::new(workspace.workspace_root.join("tests/jobs.sh"))),
         step("all captures give the same figures for the same seed", cargo(&["xtask", "repeat"])),
         step("whole workloads repeat", longer(&["pagewright-capture"], "all", &["determinism::"])),
         step("the longest counted evaluation writes the same document twice", longer(&["pagewright"], "evaluate", &[])),

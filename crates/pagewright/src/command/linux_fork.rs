@@ -21,6 +21,11 @@ use std::ops::Range;
 /// Bytes of addresses that a last-level table maps.
 const TABLE_SPAN: u64 = PAGE_SIZE * Level::ENTRIES as u64;
 
+/// The most bytes of other data: those of a last-level cache or more.
+const MOST_OTHER_DATA: usize = 64 << 20;
+/// Bytes of a line of a cache, or fewer.
+const CACHE_LINE: usize = 64;
+
 /// Memory of this process that its forks copy.
 pub(super) struct LinuxFork {
     map: MmapMut,
@@ -28,6 +33,8 @@ pub(super) struct LinuxFork {
     touched: Vec<Range<usize>>,
     /// Mappings of a file, which forks copy without their pages.
     _files: Vec<MmapRaw>,
+    /// What is stored to before each fork, and not copied by it.
+    other_data: Option<MmapMut>,
 }
 
 /// The bytes that Linux could give to programs now (`MemAvailable`); 0 if it does not say.
@@ -80,9 +87,21 @@ impl LinuxFork {
     }
 
     fn touching(map: MmapMut, touched: Vec<Range<usize>>, files: Vec<MmapRaw>) -> Self {
-        let mut fork = Self { map, touched, _files: files };
+        let mut fork = Self { map, touched, _files: files, other_data: None };
         fork.touch();
         fork
+    }
+
+    /// Stores to `bytes` of other data before each fork, at most 64 MiB; `None` if Linux refuses.
+    ///
+    /// So does a program that works between its forks: its page tables leave the caches. Forks do
+    /// not copy that data.
+    pub(super) fn after_stores(mut self, bytes: u64) -> Option<Self> {
+        let data = MmapMut::map_anon((bytes as usize).clamp(CACHE_LINE, MOST_OTHER_DATA)).ok()?;
+        data.advise(Advice::DontFork).ok()?;
+        self.other_data = Some(data);
+        self.store_other_data();
+        Some(self)
     }
 
     /// The microseconds of a fork; `None` if Linux refuses.
@@ -101,7 +120,13 @@ impl LinuxFork {
         kill(child, Signal::SIGKILL).ok()?;
         waitpid(child, None).ok()?;
         self.touch();
+        self.store_other_data();
         Some(time.as_secs_f64() * 1e6)
+    }
+
+    fn store_other_data(&mut self) {
+        let lines = self.other_data.iter_mut().flat_map(|data| data.iter_mut().step_by(CACHE_LINE));
+        lines.for_each(|byte| *byte = std::hint::black_box(1));
     }
 
     fn touch(&mut self) {

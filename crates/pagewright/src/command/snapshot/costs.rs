@@ -11,14 +11,16 @@
 //!   512 mappings of a page; of a file             ─▶  a mapping
 //! ```
 //!
-//! Times are the CPU time of the thread that forks, and medians of several forks.
+//! Times are the CPU time of the thread that forks, and medians of several forks. Before each, the
+//! process stores to as much other memory as the predicted one has, up to 64 MiB: a program that
+//! works between its forks does not find its page tables in the caches either.
 //!
 //! Not guaranteed: the same costs in another control group, or while other programs use the caches.
 
 use super::super::evaluate::Stats;
 use super::super::linux_fork::{LinuxFork, available};
 use super::SnapshotError;
-use super::counts::ForkedCounts;
+use super::counts::{ForkedCounts, copied_entries_by_table};
 use super::process::{BLOCK_PAGES, PAGE, ProcessMemory};
 use serde::Serialize;
 use std::process;
@@ -58,26 +60,23 @@ pub(super) struct ForkCosts {
     pub(super) fork_us: Stats,
 }
 
-/// Forks a process of this computer and returns the microseconds.
-fn forks(fork: Option<LinuxFork>, entries: u64) -> Result<Stats, SnapshotError> {
+/// Forks a process of this computer after stores to `resident` bytes; returns the microseconds.
+fn forks(fork: Option<LinuxFork>, entries: u64, resident: u64) -> Result<Stats, SnapshotError> {
     let refused = || SnapshotError::Calibration { reason: "Linux refuses a fork or its memory".to_owned() };
-    let mut fork = fork.ok_or_else(refused)?;
+    let mut fork = fork.and_then(|fork| fork.after_stores(resident)).ok_or_else(refused)?;
     let rounds = (ALL_ENTRIES / entries.max(1)).clamp(*FORKS.start(), *FORKS.end());
     let times: Option<Vec<f64>> = (0..rounds).map(|_| fork.time()).collect();
     times.map(Stats::of).ok_or_else(refused)
 }
 
 impl ForkCosts {
-    /// Measures the costs for a process with so many entries below each of its tables.
+    /// Measures the costs for a process.
     ///
     /// # Errors
     /// [`SnapshotError::Calibration`], if Linux refuses a fork; those of a read of this process.
-    pub(super) fn measure(
-        entries_by_table: &[u64],
-        has_huge_leaves: bool,
-        show: impl Fn(&str),
-    ) -> Result<Self, SnapshotError> {
-        let by_table = replica(entries_by_table, available() / 4 / PAGE);
+    pub(super) fn measure(process: &ProcessMemory, show: impl Fn(&str)) -> Result<Self, SnapshotError> {
+        let forks = |fork, entries| forks(fork, entries, process.vm_rss);
+        let by_table = replica(&copied_entries_by_table(process), available() / 4 / PAGE);
         let (entries, tables) = (by_table.iter().sum::<u64>(), by_table.len() as u64);
         show("forking a process without much memory");
         let least = forks(LinuxFork::try_files(0), 0)?;
@@ -93,8 +92,8 @@ impl ForkCosts {
         show(&format!("forking {MAPPINGS} mappings"));
         let mapped = forks(LinuxFork::try_new(MAPPINGS * PAGE, MAPPINGS), MAPPINGS)?;
         let files = forks(LinuxFork::try_files(MAPPINGS as usize), 0)?;
-        let huge_leaf_ns = match has_huge_leaves {
-            true => huge_leaf(&least, &show)?,
+        let huge_leaf_ns = match process.copied().any(|mapping| mapping.huge_leaves > 0) {
+            true => huge_leaf(&least, process.vm_rss, &show)?,
             false => None,
         };
         let mut costs = Self {
@@ -145,7 +144,7 @@ impl ForkCosts {
 }
 
 /// Nanoseconds of a huge leaf; `None` if Linux gives no huge pages.
-fn huge_leaf(least: &Stats, show: &impl Fn(&str)) -> Result<Option<f64>, SnapshotError> {
+fn huge_leaf(least: &Stats, resident: u64, show: &impl Fn(&str)) -> Result<Option<f64>, SnapshotError> {
     show(&format!("forking {HUGE_LEAVES} huge pages"));
     let fork = LinuxFork::try_huge(HUGE_LEAVES);
     let own = ProcessMemory::read(process::id() as i32, |_| ())?;
@@ -154,7 +153,7 @@ fn huge_leaf(least: &Stats, show: &impl Fn(&str)) -> Result<Option<f64>, Snapsho
         return Ok(None);
     }
     // A fork splits no huge page, and the stores after it find the child gone.
-    let time = forks(fork, HUGE_LEAVES)?;
+    let time = forks(fork, HUGE_LEAVES, resident)?;
     Ok(Some((time.median - least.median) * 1e3 / HUGE_LEAVES as f64))
 }
 

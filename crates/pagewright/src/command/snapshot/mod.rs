@@ -17,7 +17,6 @@ use crate::files::CommandFiles;
 use crate::made_by::MadeBy;
 use crate::progress::StepProgress;
 use costs::ForkCosts;
-use counts::copied_entries_by_table;
 use nix::unistd::{SysconfVar, sysconf};
 use process::{PAGE, ProcessMemory};
 use report::SnapshotReport;
@@ -109,9 +108,7 @@ pub(crate) fn run(args: &Args) -> Result<(), CommandError> {
     let process = ProcessMemory::read(args.pid, |step| progress.show(step))?;
     progress.show("forking the same mappings on our memory manager");
     let shared = SharedFork::count(&process)?;
-    let has_huge_leaves = process.copied().any(|mapping| mapping.huge_leaves > 0);
-    let by_table = copied_entries_by_table(&process);
-    let costs = ForkCosts::measure(&by_table, has_huge_leaves, |step| progress.show(step))?;
+    let costs = ForkCosts::measure(&process, |step| progress.show(step))?;
     drop(progress);
     let report = SnapshotReport::new(&process, costs, shared);
     if let Some(json) = json {
