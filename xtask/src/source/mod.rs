@@ -1,4 +1,4 @@
-//! The Rust files of the repository, and the parts of each that are tests.
+//! The Rust files of the repository, the parts of each that are tests, and the Markdown documents.
 
 pub(crate) mod scan;
 
@@ -84,6 +84,43 @@ fn collect(folder: &Path, paths: &mut Vec<PathBuf>) -> Result<(), Error> {
         }
     }
     Ok(())
+}
+
+/// A Markdown document.
+#[derive(Debug)]
+pub(crate) struct Document {
+    /// The path from the root of the repository.
+    pub(crate) path: PathBuf,
+    /// The text.
+    pub(crate) text: String,
+}
+
+/// Every Markdown document of the repository, in the order of paths; not links to them.
+pub(crate) fn documents(workspace: &Workspace) -> Result<Vec<Document>, Error> {
+    let mut paths = Vec::new();
+    let mut folders = vec![workspace.workspace_root.clone()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).map_err(Error::file(&folder))? {
+            let path = entry.map_err(Error::file(&folder))?.path();
+            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            if path.is_symlink() {
+                continue;
+            }
+            if path.is_dir() {
+                if !(name == "target" || name.starts_with('.')) {
+                    folders.push(path);
+                }
+            } else if path.extension().is_some_and(|extension| extension == "md") {
+                paths.push(path);
+            }
+        }
+    }
+    paths.sort();
+    let read = |path: PathBuf| {
+        let text = fs::read_to_string(&path).map_err(Error::file(&path))?;
+        Ok(Document { path: workspace.shown(&path).to_path_buf(), text })
+    };
+    paths.into_iter().map(read).collect()
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@
 use super::{Breach, Finding};
 use crate::cargo::Workspace;
 use crate::error::Error;
-use crate::source::File;
+use crate::source::{Document, File};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
@@ -38,10 +38,25 @@ impl Listed<'_> {
 }
 
 /// Reads the list and checks it against `files`.
-pub(crate) fn run(workspace: &Workspace, files: &[File]) -> Result<Vec<Finding>, Error> {
+pub(crate) fn run(workspace: &Workspace, files: &[File], documents: &[Document]) -> Result<Vec<Finding>, Error> {
     let path = workspace.workspace_root.join(LIST);
     let list = std::fs::read_to_string(&path).map_err(Error::file(&path))?;
-    Ok(check(&list, files))
+    let mut findings = check(&list, files);
+    findings.extend(documents.iter().flat_map(|page| unknown(&list, page)));
+    Ok(findings)
+}
+
+/// The ids that a document cites and the list does not have.
+fn unknown(list: &str, page: &Document) -> Vec<Finding> {
+    let listed: BTreeSet<&str> = list.lines().filter_map(entry).collect();
+    let lines = page.text.lines().enumerate().flat_map(|(index, line)| ids(line).map(move |(_, id)| (index + 1, id)));
+    let unknown = lines.filter(|(_, id)| !listed.contains(id));
+    let finding = |(line, id): (usize, &str)| Finding {
+        path: page.path.clone(),
+        line,
+        breach: Breach::UnknownInvariant { id: id.into() },
+    };
+    unknown.map(finding).collect()
 }
 
 fn check<'a>(list: &'a str, files: &'a [File]) -> Vec<Finding> {

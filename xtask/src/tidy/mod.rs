@@ -1,20 +1,23 @@
 //! `cargo xtask tidy`: checks the rules of this repository that a compiler does not check.
 //!
 //! One rule per module: [`length`], [`opening`], [`leftovers`], [`entry_stores`], [`invariants`],
-//! [`counters`], [`huge_pages`], [`linux_calls`], [`names`], [`packages`], [`prose`],
-//! [`scheduling_points`], [`test_files`]. [`readme`] writes the README of a package.
-//! [`exceptions`] lists the exceptions and their reasons.
+//! [`counters`], [`decisions`], [`huge_pages`], [`links`], [`linux_calls`], [`lock_order`],
+//! [`names`], [`packages`], [`prose`], [`scheduling_points`], [`test_files`]. [`readme`] writes the
+//! README of a package. [`exceptions`] lists the exceptions and their reasons.
 //!
 //! Not guaranteed: that a comment is true, or a name good.
 
 mod counters;
+mod decisions;
 mod entry_stores;
 mod exceptions;
 mod huge_pages;
 mod invariants;
 mod leftovers;
 mod length;
+mod links;
 mod linux_calls;
+mod lock_order;
 mod names;
 mod opening;
 mod packages;
@@ -184,6 +187,18 @@ pub(crate) enum Breach {
         /// The file.
         path: PathBuf,
     },
+    /// A link that leads to no file, or to no heading of it.
+    DeadLink {
+        /// Its target.
+        target: String,
+    },
+    /// A decision that names no file which it concerns.
+    NoConcerns,
+    /// A drawing of the lock order without a rank, or with one at another place.
+    LockOrder {
+        /// The rank.
+        rank: String,
+    },
     /// A document that differs from its tables.
     OutOfDate,
 }
@@ -220,6 +235,9 @@ impl fmt::Display for Breach {
             Self::OutsidePackage { path } => {
                 write!(f, "includes {}, which is outside its package: link it there", path.display())
             }
+            Self::DeadLink { target } => write!(f, "the link to {target} leads nowhere"),
+            Self::NoConcerns => f.write_str("the decision has no line \"Concerns: \" with a link to a file"),
+            Self::LockOrder { rank } => write!(f, "the lock order lacks {rank}, or has it at another place"),
             Self::OutOfDate => f.write_str("differs from its tables in the code: run cargo xtask tidy --write"),
         }
     }
@@ -254,15 +272,19 @@ impl Finding {
 pub(crate) fn run(generated: Generated) -> Result<(), Error> {
     let workspace = Workspace::load()?;
     let files = source::files(&workspace)?;
+    let documents = source::documents(&workspace)?;
     let mut findings = length::check(&files, exceptions::LONG);
     findings.extend(files.iter().filter_map(opening::check));
     findings.extend(files.iter().flat_map(leftovers::check));
     findings.extend(test_files::check(&workspace, &files));
     findings.extend(files.iter().flat_map(entry_stores::check));
     let mut reading = names::check(&files);
-    reading.extend(prose::check(&workspace, &files)?);
+    reading.extend(prose::check(&files, &documents));
     findings.extend(exceptions::ratchet(reading, exceptions::PENDING));
-    findings.extend(invariants::run(&workspace, &files)?);
+    findings.extend(invariants::run(&workspace, &files, &documents)?);
+    findings.extend(links::check(&workspace.workspace_root, &documents));
+    findings.extend(decisions::check(&documents));
+    findings.extend(lock_order::check(&files, &documents));
     findings.extend(huge_pages::run(&workspace, &files)?);
     findings.extend(scheduling_points::run(&workspace, &files)?);
     findings.extend(counters::run(&workspace, generated)?);

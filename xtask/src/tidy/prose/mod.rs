@@ -13,11 +13,8 @@ mod width;
 mod words;
 
 use super::Finding;
-use crate::cargo::Workspace;
-use crate::error::Error;
-use crate::source::File;
+use crate::source::{Document, File};
 use passages::Passage;
-use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The file that lists the refused wordings.
@@ -30,14 +27,11 @@ struct Page {
 }
 
 /// Checks every Rust file and every Markdown document.
-pub(crate) fn check(workspace: &Workspace, files: &[File]) -> Result<Vec<Finding>, Error> {
-    let mut pages: Vec<Page> =
-        files.iter().map(|file| Page { path: file.path.clone(), passages: passages::of_code(file) }).collect();
-    for path in documents(&workspace.workspace_root)? {
-        let text = fs::read_to_string(&path).map_err(Error::file(&path))?;
-        pages.push(Page { path: workspace.shown(&path).to_path_buf(), passages: passages::of_document(&text) });
-    }
-    Ok(pages.iter().flat_map(check_page).collect())
+pub(crate) fn check(files: &[File], documents: &[Document]) -> Vec<Finding> {
+    let code = files.iter().map(|file| Page { path: file.path.clone(), passages: passages::of_code(file) });
+    let text =
+        documents.iter().map(|page| Page { path: page.path.clone(), passages: passages::of_document(&page.text) });
+    code.chain(text).flat_map(|page| check_page(&page)).collect()
 }
 
 fn check_page(page: &Page) -> Vec<Finding> {
@@ -48,25 +42,4 @@ fn check_page(page: &Page) -> Vec<Finding> {
         findings.extend(breaches.map(|(line, breach)| Finding { path: page.path.clone(), line, breach }));
     }
     findings
-}
-
-/// Every Markdown document of the repository.
-fn documents(root: &Path) -> Result<Vec<PathBuf>, Error> {
-    let mut found = Vec::new();
-    let mut folders = vec![root.to_path_buf()];
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(&folder).map_err(Error::file(&folder))? {
-            let path = entry.map_err(Error::file(&folder))?.path();
-            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-            if path.is_dir() {
-                if !(name == "target" || name.starts_with('.')) {
-                    folders.push(path);
-                }
-            } else if path.extension().is_some_and(|extension| extension == "md") {
-                found.push(path);
-            }
-        }
-    }
-    found.sort();
-    Ok(found)
 }
