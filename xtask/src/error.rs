@@ -55,9 +55,14 @@ pub(crate) enum Error {
     /// A build with mutants failed, and no mutant is to blame.
     #[error("the build with mutants failed:\n{0}")]
     Build(String),
-    /// An entry of the justified mutants is malformed.
-    #[error("docs/mutants.md: not `FILE` `FUNCTION`: `ORIGINAL` → `REPLACEMENT`. Reason: {0}")]
-    Entry(String),
+    /// A ledger of a task is malformed.
+    #[error("{ledger}: {source}")]
+    Ledger {
+        /// The file, from the root of the repository.
+        ledger: &'static str,
+        /// The error of the parser.
+        source: toml::de::Error,
+    },
     /// The handler for Ctrl-C could not be installed.
     #[error("cannot catch Ctrl-C: {0}")]
     Interrupt(#[from] ctrlc::Error),

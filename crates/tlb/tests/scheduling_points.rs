@@ -24,7 +24,7 @@ const AT_ONCE: u32 = 20;
 /// The effects on contents of frames, which are one step each.
 ///
 /// A program that races with one of them, such as a device, adds a scheduling point of its own
-/// (`docs/scheduling-points.md`).
+/// (`xtask/src/tidy/scheduling_points.toml`).
 const CONTENTS: [&str; 4] = ["zero", "copy", "read", "write"];
 
 /// A step; the frames of the two pages, looked up before, because that is an effect.

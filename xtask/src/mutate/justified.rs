@@ -1,18 +1,18 @@
-//! The survivors that a person has justified: `docs/mutants.md`.
+//! The survivors that a person has justified: `justified.toml`, beside this file.
 //!
 //! An entry names file, function, original and replacement, and not the line, and gives the reason.
 //! Of equal changes of a function it may name one by its number.
 
 use super::mutant::Mutation;
-use crate::cargo::Workspace;
 use crate::error::Error;
-use std::fs;
+use serde::Deserialize;
 
-/// The document.
-pub(crate) const PAGE: &str = "docs/mutants.md";
+/// The ledger, from the root of the repository.
+pub(crate) const LEDGER: &str = "xtask/src/mutate/justified.toml";
 
 /// A justified survivor.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct Justified {
     file: String,
     function: String,
@@ -40,71 +40,45 @@ impl Justified {
     }
 }
 
-/// Reads the document.
+/// Reads the ledger.
 ///
 /// # Errors
-/// [`Error::File`], if it cannot be read; [`Error::Entry`] for an entry that is malformed.
-pub(crate) fn read(workspace: &Workspace) -> Result<Vec<Justified>, Error> {
-    let path = workspace.workspace_root.join(PAGE);
-    parse(&fs::read_to_string(&path).map_err(Error::file(&path))?)
+/// [`Error::Ledger`], if it is malformed.
+pub(crate) fn read() -> Result<Vec<Justified>, Error> {
+    parse(include_str!("justified.toml"))
 }
 
-/// Reads the items of the list.
-///
-/// An item is `- FILE FUNCTION: ORIGINAL → REPLACEMENT. Reason.`, with the code in backticks. The
-/// second of equal changes has ` #2` after ORIGINAL.
 pub(crate) fn parse(text: &str) -> Result<Vec<Justified>, Error> {
-    let mut items: Vec<String> = Vec::new();
-    for line in text.lines() {
-        match (line.strip_prefix("- "), line.strip_prefix("  "), items.last_mut()) {
-            (Some(item), _, _) => items.push(item.to_owned()),
-            (None, Some(more), Some(item)) => *item = format!("{item} {more}"),
-            _ => {}
-        }
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Ledger {
+        mutant: Vec<Justified>,
     }
-    items.into_iter().map(|item| entry(&item).ok_or(Error::Entry(item))).collect()
-}
-
-fn entry(item: &str) -> Option<Justified> {
-    // The reason may contain code, too.
-    let parts: Vec<&str> = item.splitn(9, '`').collect();
-    let ["", file, " ", function, ": ", original, arrow, replacement, reason] = parts[..] else { return None };
-    let ordinal = match arrow.strip_suffix(" → ")? {
-        "" => None,
-        number => Some(number.strip_prefix(" #")?.parse().ok()?),
-    };
-    let reason = reason.strip_prefix(". ")?.trim().to_owned();
-    let one = str::to_owned;
-    Some(Justified {
-        file: one(file),
-        function: one(function),
-        original: one(original),
-        replacement: one(replacement),
-        ordinal,
-        reason,
-    })
-    .filter(|entry| !entry.reason.is_empty())
+    let ledger: Ledger = toml::from_str(text).map_err(|source| Error::Ledger { ledger: LEDGER, source })?;
+    Ok(ledger.mutant)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const ENTRY: &str =
+        "[[mutant]]\nfile = 'a.rs'\nfunction = 'f'\noriginal = 'a'\nreplacement = 'b'\nreason = 'Why.'\n";
+
     #[test]
-    fn entries_are_read_over_several_lines() {
-        let text = "# Title\n\nText - with a dash.\n\n- `a.rs` `A::b`: `x\n  < y` → `x <= y`. The next line\n  handles `it`.\n\nMore.\n";
-        let found = parse(text).expect("one entry");
-        assert_eq!(found.len(), 1);
-        assert_eq!(found[0].shown(), "a.rs A::b: `x < y` → `x <= y`");
-        assert_eq!(found[0].reason, "The next line handles `it`.");
+    fn the_ledger_is_read_and_each_entry_has_a_reason() {
+        let entries = read().expect("the ledger is well formed");
+        assert!(entries.iter().all(|entry| entry.reason.ends_with('.')));
+        assert_eq!(parse(ENTRY).expect("one entry")[0].shown(), "a.rs f: `a` → `b`");
     }
 
     #[test]
     fn an_entry_needs_a_reason_and_every_name() {
-        let numbered = "- `a.rs` `A::b`: `x` 2 → `y`. Because.\n";
-        for bad in ["- `a.rs` `A::b`: `x` → `y`.\n", "- `a.rs`: `x` → `y`. Because.\n", "- anything\n", numbered] {
-            assert!(parse(bad).is_err(), "{bad}");
+        for line in ENTRY.lines().skip(1) {
+            assert!(parse(&ENTRY.replace(line, "")).is_err(), "without {line}");
         }
+        assert!(parse(&format!("{ENTRY}ordinal = 'x'\n")).is_err());
+        assert!(parse(&format!("{ENTRY}number = 2\n")).is_err());
     }
 
     #[test]
@@ -114,7 +88,7 @@ mod tests {
             let entry = &parse(text).expect("one entry")[0];
             [1, 2].map(|ordinal| entry.is_about(&mutant(ordinal)))
         };
-        assert_eq!(about("- `a.rs` `f`: `a` → `b`. Why.\n"), [true, true]);
-        assert_eq!(about("- `a.rs` `f`: `a` #2 → `b`. Why.\n"), [false, true]);
+        assert_eq!(about(ENTRY), [true, true]);
+        assert_eq!(about(&format!("{ENTRY}ordinal = 2\n")), [false, true]);
     }
 }

@@ -5,7 +5,7 @@
 //! ([`rewrite`], `runtime.rs`) in a copy of the repository ([`scratch`], [`build`]). Then each runs
 //! with the tests that reach it, the quick ones first, until one fails ([`suite`], [`execute`]). A
 //! mutant that survives shows a rule that no test guards, or changes nothing that matters:
-//! `docs/mutants.md` has the reasons ([`justified`]). The share of killed mutants, of all and of
+//! `justified.toml` has the reasons ([`justified`]). The share of killed mutants, of all and of
 //! those without a reason, is an estimate with an interval ([`interval`], [`report`]).
 //!
 //! The order of the sample depends on the seed and on each mutant's id, so a change of one function
@@ -78,11 +78,11 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Error> {
     let options = Options::parse(words)?;
     let workspace = Workspace::load()?;
     let all = mutants(&workspace)?;
-    let justified = justified::read(&workspace)?;
+    let justified = justified::read()?;
     let stale: Vec<&Justified> =
         justified.iter().filter(|entry| !all.iter().any(|mutant| entry.is_about(&mutant.mutation))).collect();
     for entry in &stale {
-        println!("{}: no such mutant: {}", justified::PAGE, entry.shown());
+        println!("{}: no such mutant: {}", justified::LEDGER, entry.shown());
     }
     let of_const = all.iter().filter(|mutant| mutant.is_const).count();
     let chosen = options.choose(all);
@@ -184,7 +184,7 @@ fn sample(
         .filter(|result| result.fate.is_killed() && justified.iter().any(|entry| entry.is_about(&result.mutation)))
         .collect();
     for result in &wrong {
-        println!("{}: {} is killed and needs no reason", justified::PAGE, result.mutation.id);
+        println!("{}: {} is killed and needs no reason", justified::LEDGER, result.mutation.id);
     }
     let below = options.ids.is_empty() && counts.is_below(FLOOR);
     if below {

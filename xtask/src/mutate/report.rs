@@ -130,7 +130,10 @@ mod tests {
 
     #[test]
     fn justified_mutants_are_in_one_share_and_not_in_the_other() {
-        let justified = parse("- `a.rs` `f`: `a` → `b`. It is the same.\n").expect("an entry");
+        let justified = parse(
+            "[[mutant]]\nfile = 'a.rs'\nfunction = 'f'\noriginal = 'a'\nreplacement = 'b'\nreason = 'It is the same.'\n",
+        )
+        .expect("an entry");
         let (text, counts) = report(&one_of_each_fate(), &justified);
         assert_eq!((counts.viable(), counts.effective()), (3, 2));
         assert!(text.contains("killed: 66.7 %"), "{text}");

@@ -164,7 +164,7 @@ pub(crate) enum Breach {
         /// Its file and name.
         test: String,
     },
-    /// A file that has not the scheduling points which its page lists.
+    /// A file that has not the scheduling points which its ledger lists.
     PointsDiffer {
         /// Its scheduling points.
         points: usize,
@@ -226,7 +226,7 @@ impl fmt::Display for Breach {
             Self::NoTestNamed => f.write_str("the row names no test"),
             Self::NoSuchTest { test } => write!(f, "there is no test {test}"),
             Self::PointsDiffer { points, listed } => {
-                write!(f, "{points} scheduling points; docs/scheduling-points.md lists {listed}")
+                write!(f, "{points} scheduling points; xtask/src/tidy/scheduling_points.toml lists {listed}")
             }
             Self::NoLicence => f.write_str("is not the licence of the workspace: link it"),
             Self::MadeUpRepository => f.write_str("names a repository, and none is published"),
@@ -286,7 +286,7 @@ pub(crate) fn run(generated: Generated) -> Result<(), Error> {
     findings.extend(decisions::check(&documents));
     findings.extend(lock_order::check(&files, &documents));
     findings.extend(huge_pages::run(&workspace, &files)?);
-    findings.extend(scheduling_points::run(&workspace, &files)?);
+    findings.extend(scheduling_points::run(&files)?);
     findings.extend(counters::run(&workspace, generated)?);
     findings.extend(linux_calls::run(&workspace, generated)?);
     findings.extend(packages::run(&workspace, &files, generated)?);

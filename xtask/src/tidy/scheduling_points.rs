@@ -1,30 +1,54 @@
-//! Every scheduling point of the library and of the doubles of devices is on a page, and exists.
+//! Every scheduling point of the library and of the doubles of devices is in a ledger, and exists.
 //!
-//! A point that is lost makes searches of schedules blind, and no test fails for it.
+//! A search of schedules (`pagewright check`, the explored tests) finds a race only if it can
+//! switch CPUs between the two steps that race. It can do so before each effect of the machine and
+//! each operation of a lock, and at the places of `scheduling_points.toml`: `Backend::point` in the
+//! library, where the racing steps are atomic operations, and `device_step` in the doubles of
+//! devices, which copy a page. A point that is lost makes searches blind, and no test fails for it;
+//! `tlb/tests/scheduling_points.rs` looks for the switch itself at each effect and each lock.
 //!
 //! Not guaranteed: that a point is at the right place of its file.
 
 use super::{Breach, Finding};
-use crate::cargo::Workspace;
 use crate::error::Error;
 use crate::source::File;
+use serde::Deserialize;
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::Path;
 
-const PAGE: &str = "docs/scheduling-points.md";
+/// The ledger, from the root of the repository.
+const LEDGER: &str = "xtask/src/tidy/scheduling_points.toml";
 /// The calls that are scheduling points.
 const CALLS: [&str; 2] = ["::point()", " device_step();"];
 
-/// Compares the page with the source.
-pub(crate) fn run(workspace: &Workspace, files: &[File]) -> Result<Vec<Finding>, Error> {
-    let path = workspace.workspace_root.join(PAGE);
-    let page = fs::read_to_string(&path).map_err(Error::file(&path))?;
-    Ok(compare(&page, files))
+/// A file with scheduling points.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Listed {
+    path: String,
+    points: usize,
+    /// What may happen there.
+    meanwhile: String,
 }
 
-fn compare(page: &str, files: &[File]) -> Vec<Finding> {
-    let listed = listed(page);
+/// Compares the ledger with the source.
+pub(crate) fn run(files: &[File]) -> Result<Vec<Finding>, Error> {
+    Ok(compare(&parse(include_str!("scheduling_points.toml"))?, files))
+}
+
+fn parse(text: &str) -> Result<Vec<Listed>, Error> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Ledger {
+        file: Vec<Listed>,
+    }
+    let ledger: Ledger = toml::from_str(text).map_err(|source| Error::Ledger { ledger: LEDGER, source })?;
+    Ok(ledger.file)
+}
+
+fn compare(ledger: &[Listed], files: &[File]) -> Vec<Finding> {
+    let said = ledger.iter().filter(|row| !row.meanwhile.is_empty());
+    let listed: BTreeMap<String, usize> = said.map(|row| (row.path.clone(), row.points)).collect();
     let in_source = |path: &Path| path.starts_with("crates") && path.components().any(|part| part.as_os_str() == "src");
     let found = files.iter().filter(|file| in_source(&file.path)).map(|file| (shown(&file.path), points(file)));
     let found: BTreeMap<String, usize> = found.filter(|(_, points)| *points > 0).collect();
@@ -48,25 +72,15 @@ fn points(file: &File) -> usize {
     CALLS.iter().map(|call| file.code.matches(call).count()).sum()
 }
 
-/// The numbers of the page's table, by file.
-fn listed(page: &str) -> BTreeMap<String, usize> {
-    let row = |line: &str| {
-        let mut cells = line.strip_prefix("| `")?.split(" | ");
-        let path = cells.next()?.strip_suffix('`')?;
-        Some((path.to_owned(), cells.next()?.parse().ok()?))
-    };
-    page.lines().filter_map(row).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const PAGE: &str = "| file | points |\n| --- | --- |\n| `crates/a/src/b.rs` | 2 | A switch. |\n";
+    const ONE: &str = "[[file]]\npath = 'crates/a/src/b.rs'\npoints = 2\nmeanwhile = 'A switch.'\n";
 
     fn found(path: &str, text: &str) -> Vec<(usize, usize)> {
         let files = [File::new(path.into(), text.to_owned())];
-        let findings = compare(PAGE, &files).into_iter();
+        let findings = compare(&parse(ONE).expect("a ledger"), &files).into_iter();
         findings
             .map(|finding| match finding.breach {
                 Breach::PointsDiffer { points, listed } => (points, listed),
