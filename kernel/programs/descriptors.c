@@ -1,5 +1,6 @@
 /* Extended attributes, what can be synced, the limit of descriptors, several messages by one call, requests of ioctl, transfers to bad
    addresses. Prints a line for each group. */
+/* Tests INV-KERNEL-DESCRIPTORS, INV-KERNEL-MESSAGES, INV-KERNEL-TAKEN, INV-KERNEL-REQUESTS. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>

@@ -1,4 +1,5 @@
 /* A dynamically linked program: what its loader finds, and loaders that cannot be run. Prints a line for each group. */
+/* Tests INV-KERNEL-LOADER. */
 #define _GNU_SOURCE
 #include <elf.h>
 #include <errno.h>

@@ -1,4 +1,5 @@
 /* A program that asks for what no kernel should do, or be ended by, and looks that it is refused and nothing left behind. Prints a line for each. */
+/* Tests INV-KERNEL-OOM, INV-KERNEL-CALLS, INV-KERNEL-KILL, INV-KERNEL-FATAL, INV-KERNEL-INIT, INV-KERNEL-TEXT. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>

@@ -1,4 +1,5 @@
 /* Memory of processes by /proc/PID/mem and pagemap, and who may look; calls about memory that embedders and tests make seldom. Prints a line for each group. */
+/* Tests INV-VIEW-RESUME, INV-KERNEL-LOOK. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>

@@ -1,4 +1,5 @@
 /* What the names and attributes of files do, what is mounted, and who holds locks. Prints a line for each group. */
+/* Tests INV-KERNEL-LOCK, INV-KERNEL-MOUNT. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>

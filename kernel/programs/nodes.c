@@ -1,4 +1,5 @@
 /* The NUMA nodes of the machine: their files below /sys, the node of each CPU, and memory of both. Prints a line for each group. The arguments are what Linux says of this machine: the nodes with CPUs, and the distances of node 0. */
+/* Tests INV-KERNEL-NODES. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>

@@ -1,4 +1,5 @@
 /* Files below /proc and /sys, names of threads, /dev/zero, sendfile; and which process ends when memory does. Prints a line for each group. */
+/* Tests INV-KERNEL-OOM. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>

@@ -1,5 +1,6 @@
 /* Random system calls, by several processes at once, some of them root: random SEED CALLS. Their arguments are bad, plausible and right ones. Says whether as many calls
    were made as asked for, and whether memory came back. With a third argument, the number of a process, only that process makes its calls and tells each. */
+/* Tests INV-KERNEL-CALLS. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>

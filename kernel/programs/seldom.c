@@ -1,4 +1,5 @@
 /* Calls about memory that programs make seldom: remap_file_pages, futex_waitv, process_mrelease, shmctl with locked segments, huge pages. Prints a line for each group. */
+/* Tests INV-RECLAIM-UNEVICTABLE, INV-KERNEL-WORDS, INV-KERNEL-LOCKED. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>

@@ -1,4 +1,5 @@
 /* Sockets of the family AF_UNIX, epoll and FIFOs. Prints a line for each group. */
+/* Tests INV-KERNEL-PINNED, INV-KERNEL-EPOLL. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>

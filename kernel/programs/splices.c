@@ -1,4 +1,5 @@
 /* The cases of splices.h on one page that is resident, and on one that was paged out, in a range whose tables are shared at more than one level. */
+/* Tests INV-COW-REUSE. */
 #define _GNU_SOURCE
 #include "splices.h"
 

@@ -1,4 +1,5 @@
 /* Timers that send signals, clocks of CPU time, and what processes used. Prints a line for each group; no line depends on how fast the machine is. */
+/* Tests INV-KERNEL-TIMER. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <pthread.h>

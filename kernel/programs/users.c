@@ -1,4 +1,5 @@
 /* What a thread may do by its users, groups and capabilities; where it runs; what becomes of its locks when it ends. Prints a line for each group. */
+/* Tests INV-KERNEL-RIGHTS, INV-KERNEL-ROBUST, INV-KERNEL-THREADS. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>

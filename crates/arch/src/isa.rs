@@ -1,4 +1,16 @@
 //! The codec trait, and the rules for replacing one entry by another.
+//!
+//! **INV-CODEC-EXACT** An encoded entry means to the walker what the codec says. For every leaf,
+//! table and soft entry, decoding the encoded word gives the entry back, and each architectural bit
+//! is where Intel SDM vol. 3A §4.5 or Arm ARM D8.3 puts it.
+//!
+//! **INV-SOFT-UNSEEN** A soft entry, and a leaf without rights, has the present (valid) bit clear
+//! whatever its payload, and is never the empty word. Otherwise a walker could use a swap slot as a
+//! frame, or the slot could be lost.
+//!
+//! **INV-REPLACE** If `Isa::replacement` says `Harmless`, storing the new entry leaves no TLB with
+//! more than the new entry allows. Where the architecture requires break-before-make, it says
+//! `BreakFirst` (Arm ARM D8.16.1, Intel SDM vol. 3A §4.10.4.2).
 
 use crate::entry::{Entry, Leaf, LeafFlags, Pending, Pte, SoftEntry, TableEntry};
 use core::fmt;
@@ -30,10 +42,6 @@ pub enum Replacement {
 ///
 /// Four levels of 512 entries of 8 bytes, 48-bit addresses, leaves of 4 KiB, 2 MiB and 1 GiB. Pure:
 /// no function accesses memory.
-///
-/// Promises INV-CODEC-EXACT (an encoded entry decodes to itself, and hardware reads it the same
-/// way), INV-SOFT-UNSEEN (hardware treats a soft entry as not present), and INV-REPLACE (a required
-/// flush is never missing or too late).
 pub trait Isa: Copy + fmt::Debug + 'static {
     /// The instruction set as a value.
     const KIND: IsaKind;

@@ -61,17 +61,22 @@
 //! [`BPlusTree::clear`] frees them all.
 //!
 //! Invariants (the property tests check them after every step):
-//! - **INV-TREE-ORDER** Keys rise strictly from left to right, and the entry for a child holds
-//!   exactly the first key below it.
-//! - **INV-TREE-FILL** All leaves are at one depth. Every node has at least [`MIN_FILL`] entries,
-//!   except the root and the last node of each level; an inner root has at least two children. So a
-//!   search takes O(log n) steps, whatever the history of the tree.
-//! - **INV-TREE-SUMMARY** The summary of an entry is the [`SubtreeSummary::join`] of all items
-//!   below it, in order.
-//! - **INV-TREE-LINKS** The leaf links visit every leaf once, in key order, in both directions.
-//! - **INV-TREE-RESERVE** Within a reservation no operation grows the arenas; outside
-//!   [`BPlusTree::try_reserve`] nothing does.
-//! - **INV-TREE-RETURN** Every node is either reachable or on the free list of its arena.
+//! - **INV-TREE-ORDER** Keys of a `btree` tree rise strictly from left to right, and an entry of an
+//!   inner node holds exactly the first key below it. So a look-up never has to search a second
+//!   leaf.
+//! - **INV-TREE-FILL** All leaves are at one depth; every node but the root and the last of its
+//!   level has at least `MIN_FILL` entries; an inner root has at least two. So every operation
+//!   takes O(log n) steps, and the number of items bounds the number of nodes.
+//! - **INV-TREE-SUMMARY** The summary of an entry is the join of the summaries of all items below
+//!   it, in order. Otherwise a search would miss a free gap, or a mapper of a page that is about to
+//!   be reclaimed.
+//! - **INV-TREE-LINKS** The links between leaves visit each leaf once, in key order, in both
+//!   directions.
+//! - **INV-TREE-RESERVE** After `try_reserve(n)` the next `n` inserts neither allocate nor fail,
+//!   whatever is removed in between. Only `try_reserve` allocates. So a memory call that has
+//!   reserved cannot fail half-way.
+//! - **INV-TREE-RETURN** Each node is either reachable from the root or on the free list, and an
+//!   item is dropped when it is removed. Otherwise an address space would grow with its history.
 //!
 //! Not guaranteed: thread safety (the caller holds the owner's lock); that items are disjoint: the
 //! gap search and [`BPlusTree::at`] depend on it, and the caller's rules for VMAs provide it;

@@ -1,7 +1,9 @@
 //! What the command line asks for, and what rustc is told.
 //!
-//! **INV-CARGO-CFG** rustc gets the `cfg` for the crate that is named and for no other: not for its
-//! dependencies, and not for its build script.
+//! **INV-CARGO-CFG** rustc gets a `cfg` for the crate that `--cfg` names and for no other, and no
+//! build without that `cfg` is reused.
+//!
+//! Its dependencies and its build script get none.
 
 use std::ffi::OsString;
 use std::fmt;

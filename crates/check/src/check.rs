@@ -2,6 +2,16 @@
 //!
 //! [`Check::explore`] runs it under many schedules. Key types: [`Check`], and [`CheckOutcome`] in
 //! its own file.
+//!
+//! **INV-CHECK-KERNEL** In a check's kernel range, global mappings are judged under every tag, on
+//! lazy CPUs too, and walk caches under the tag of the walk; on x86-64 they are of all roots.
+//!
+//! **INV-CHECK-LEVELS** With `Check::five_levels`, the machine and the oracle walk five levels,
+//! each by its own reading of Intel's manual, and judge all 57 bits of an address.
+//!
+//! **INV-CHECK-GRANULE** With `Check::granule`, the machine and the oracle walk tables of 16 or 64
+//! KiB, each by its own reading of the Arm ARM; a TLBI removes the page of that size in which its
+//! address is, and a frame that is allocated or freed is such a page.
 
 use crate::current::Entered;
 use crate::exhaustive::{ActReduction, Enumerated, SearchBounds, enumerate};

@@ -6,6 +6,9 @@
 //!
 //! Memory can also be stored to through [`Harness::ram`] or a pointer ([`Harness::phys_offset`]):
 //! no CPU is switched there, and the store is judged at the next point of its CPU.
+//!
+//! **INV-CHECK-FREED** A frame that `free_frame` frees is judged there, whether or not it is
+//! allocated again; only `park_frame` defers the judgement.
 
 use crate::control::first_cr4;
 use crate::cpu::Cpu;

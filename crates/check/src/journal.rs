@@ -3,6 +3,9 @@
 //! A [`Journal`] is off unless the run is recorded ([`crate::RunDetail::Full`]): the failing
 //! schedule is run once more, so that the others are not slowed down.
 //!
+//! **INV-CHECK-LINES** A line of a drawing names the source line of the call that makes the step,
+//! or none; also after an interrupt of that call, and for a trapped instruction.
+//!
 //! Neighbours: `sim` logs the steps of the schedule; [`crate::explain`] merges the two.
 
 use crate::user_code;

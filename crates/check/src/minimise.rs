@@ -1,10 +1,13 @@
 //! Minimises a failing run: its schedule, then its programs, then the schedule again.
 //!
-//! **INV-CHECK-CUT** What remains of the programs makes the same finding in the printed schedule.
+//! **INV-CHECK-CUT** What is left out of the programs of a finding is named by the text and the
+//! token, what remains makes the same finding, and a whole program is left out only for a finding
+//! of the oracle. Otherwise the smaller program would show another mistake, or none.
+//!
 //! What can be left out is the program of a CPU, and what the code itself calls an operation
 //! ([`crate::Cpu::operation`]). A program of another CPU may be what a panic or a report waits for:
-//! an assertion that fails without it shows nothing. So whole programs are left out only for
-//! findings of the oracle, which hold whatever else runs.
+//! an assertion that fails without it shows nothing. The findings of the oracle hold whatever else
+//! runs.
 //!
 //! The finding may need an operation under this schedule and not under another. So each smaller
 //! program runs under the old schedule and, if that does not fail, in a short search of its own. In

@@ -3,6 +3,9 @@
 //! The text of a finding names the rule, which CPU caches what since when, draws the schedule, and
 //! ends with the replay token. If nothing was found, the text says how often each rule had
 //! something to judge (INV-CHECK-JUDGED), and whether the search is evidence at all ([`Vacuity`]).
+//!
+//! **INV-CHECK-JUDGED** A check without findings says what each rule had to judge. A check in which
+//! no rule had anything to judge does not pass as clean.
 
 use crate::check::REPLAY;
 use crate::exhaustive::SearchBounds;

@@ -8,11 +8,13 @@
 //!   process 2:  schedule 17, 19, 21 …  ──record──▶ pipe ┴▶ this process reads 16, 17, 18 … in order
 //! ```
 //!
-//! **INV-CHECK-PROCESSES** The result of a search does not depend on the number of processes. The
-//! schedules are a function of the seed and of the first few runs, which this process makes before
-//! it forks; and it takes the records in the order of the schedules, so what it counts and where it
-//! stops is as if it had made the runs itself. A process that ends early costs time only: this one
-//! runs the rest of its schedules.
+//! **INV-CHECK-PROCESSES** A search has the same result in any number of processes: the same
+//! finding in the same schedule, and the same counts. Otherwise a seed would not name a search.
+//!
+//! The schedules are a function of the seed and of the first few runs, which this process makes
+//! before it forks; and it takes the records in the order of the schedules, so what it counts and
+//! where it stops is as if it had made the runs itself. A process that ends early costs time only:
+//! this one runs the rest of its schedules.
 //!
 //! Not guaranteed: that a forked process gets on if another thread of this process held a lock of
 //! foreign code at the fork. Run such tests with `--test-threads=1`.

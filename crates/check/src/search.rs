@@ -10,6 +10,10 @@
 //! A [`ReplayToken`] replays a run bit for bit on a machine and settings with the same fingerprint;
 //! on others it is refused (INV-CHECK-TOKEN).
 //!
+//! **INV-CHECK-TOKEN** A replay token gives the run for which it was printed, bit for bit, on a
+//! machine and settings with its fingerprint, and is refused elsewhere. Otherwise a finding could
+//! not be shown to others.
+//!
 //! Not guaranteed: that no schedule is tried twice. [`Search::distinct`] counts those that differ.
 
 use crate::exhaustive::{ActReduction, Enumerated, SearchBounds, enumerate};

@@ -17,6 +17,10 @@
 //! read where that is not enough: for a trapped instruction, and for a method of the machine that
 //! is passed as a value and called by `core`.
 //!
+//! **INV-CHECK-USER** The code that a line of a drawing names is the innermost frame of the user's:
+//! not the language's, the check's, or a wrapper's of one instruction, inlined or not. Without
+//! debug information it is named by its function.
+//!
 //! Not guaranteed: a frame without debug information is named by its function, and functions that
 //! are inlined in it are not seen: a closure may be in the function of `core` that calls it. An
 //! implementation of a trait is the user's if the trait or the type is.

@@ -4,6 +4,11 @@
 //! ([`pagewright_model::Tally`]): if programs reduce rights, a CPU must have cached one of them;
 //! if they do not, a frame that they used must have been freed, or an entry replaced.
 //!
+//! **INV-CHECK-EVIDENCE** A check passes as clean only if its search could have had a finding: a
+//! program accessed memory, and a CPU that could keep it had cached a right that a call took, or a
+//! frame that was in use was freed, or a live entry was replaced; an exhaustive search is complete.
+//! Otherwise a program without a flush passes.
+//!
 //! Not guaranteed: that each reduction and each frame was judged. The text of an outcome has the
 //! numbers.
 

@@ -13,12 +13,17 @@
 //!   nothing found ─▶ drain the per-CPU lists, once more
 //! ```
 //!
-//! INV-FRAME-NODES: a block comes from a node that the request permits.
+//! **INV-FRAME-NODES** An allocation takes a block of a node that its request permits, the nearest
+//! first, and fails if none has one above its watermark. Otherwise a program would get memory that
+//! it has excluded.
 //!
 //! Neighbours: `zone` takes the block; `free` takes it back.
 //!
-//! INV-FRAME-SEALED: the owner of the [`FrameAllocator`] allocates, and a reference to [`Frames`]
-//! does not lead back to it. `tlb` owns the only one of a machine and gives out the frames alone.
+//! **INV-FRAME-SEALED** Only the settling allocator of `tlb` can take frames that may owe a debt.
+//! The right to allocate is a type: `tlb` owns its only value, and no reference to the frames leads
+//! back to it. Types enforce it (`compile_fail` examples in `frame::allocate` and
+//! `tlb::settling_alloc`).
+//!
 //! So no crate above can take a frame without settling its debt:
 //!
 //! ```compile_fail,E0599

@@ -4,11 +4,11 @@
 //! settled first.
 //!
 //! Invariants:
-//! - INV-FRAME-LINEAR: a block, reference, pin or frozen folio is consumed by the call that ends it
-//!   and never dropped.
-//! - INV-FRAME-SETTLED: the allocator hands out frames only as [`UnsettledBlock`], and only
-//!   [`UnsettledBlock::settle`], which passes the debt's key to its caller, makes a [`Block`] of
-//!   one.
+//! - **INV-FRAME-LINEAR** A block, list of blocks, reference, pin or frozen folio is ended by the
+//!   call that takes it, and never dropped. Debug builds panic on a drop.
+//! - **INV-FRAME-SETTLED** The allocator hands out frames only together with the key of their debt,
+//!   as [`UnsettledBlock`]. The only way from there to a usable block is
+//!   [`UnsettledBlock::settle`], which passes the key to its caller.
 //!
 //! Not guaranteed: that the caller of `settle` flushes. Only `tlb` can name that call.
 

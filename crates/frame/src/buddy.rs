@@ -17,14 +17,17 @@
 //! the large block younger. It keeps its own time of freeing for when it is split off again.
 //!
 //! Invariants:
-//! - INV-FRAME-BUDDY: free blocks are disjoint and naturally aligned, lie in one zone, and no two
-//!   that owe the same debt, or none, are buddies of one order below the largest.
-//! - INV-FRAME-KEY: the key under which a block is handed out is at least the key under which any
-//!   of its frames was freed, unless the floor covers that key.
-//! - INV-FRAME-PARKED: only frames that were freed with a key are parked, and only the floor or an
-//!   allocation ends it.
-//! - INV-FRAME-ONE-KEY: all frames of a free block were freed with the key that the block carries,
-//!   or owe nothing.
+//! - **INV-FRAME-BUDDY** Free blocks are disjoint and naturally aligned, each lies in one zone, and
+//!   no two that owe the same debt, or none, are buddies of one order below the largest.
+//! - **INV-FRAME-KEY** The key with which a block is handed out is at least the key with which any
+//!   of its frames was freed, unless the ledger's floor covers that key. Otherwise a CPU could
+//!   still reach frames that have a new owner.
+//! - **INV-FRAME-PARKED** A free frame is parked only if it was freed with a key, and until the
+//!   ledger's floor covers the key. A settled block coalesces with none that is parked, and neither
+//!   is on a list of the other. So a caller that must not wait finds every settled frame, and a
+//!   debt does not spread.
+//! - **INV-FRAME-ONE-KEY** Each frame of a parked block was freed with the key that the block
+//!   carries. If blocks with different keys coalesced, their key would be owed by every CPU.
 //!
 //! Not guaranteed: that each paid block is found at once. The parked blocks of an order are a queue
 //! in order of parking, and one that waits behind an unpaid block waits until that is paid. Keys

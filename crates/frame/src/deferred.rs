@@ -19,8 +19,10 @@
 //! queued after its last reference went.
 //!
 //! Invariants:
-//! - INV-DEFERRED-QUEUE: under the lock, a folio is on the queue of its node exactly if it has the
-//!   flag `DEFERRED`. A block that is no folio, and a folio that was split, are on no queue.
+//! - **INV-DEFERRED-QUEUE** A large folio is on the queue of its node exactly if it has the flag
+//!   `DEFERRED`, and at rest if some of its pages have entries and others have none. It leaves the
+//!   queue before it is a block or split, and comes back if the split fails. A block that is no
+//!   folio, and a folio that was split, are on no queue.
 //!
 //! Not guaranteed: that a folio on the queue is partly mapped. Its last page may be unmapped since.
 

@@ -14,9 +14,9 @@
 //! [`Frames::try_get_folio`] is allowed.
 //!
 //! Invariants:
-//! - INV-FRAME-REFS: the count of a folio is the number of its [`FolioRef`]s, raw ones included,
-//!   plus 1024 (small) or 1 (large) for each pin. The call that reduces the count to 0 returns the
-//!   block.
+//! - **INV-FRAME-REFS** The count of a folio is the number of its [`FolioRef`]s, raw ones included,
+//!   plus 1024 (small folio) or 1 (large folio) for each pin. Only the caller that takes it from 1
+//!   to 0 gets the block.
 //!
 //! Not guaranteed: that counts stay as read, unless the caller holds a lock that prevents changes.
 

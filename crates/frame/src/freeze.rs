@@ -12,9 +12,9 @@
 //! ```
 //!
 //! Invariants:
-//! - INV-FRAME-FROZEN: a folio is frozen only from exactly the count that the caller can account
-//!   for, so an unexpected reference, such as a pin or a speculative lookup, prevents it. While it
-//!   is frozen, no reference can be taken.
+//! - **INV-FRAME-FROZEN** A folio is frozen only from exactly the count that the caller accounts
+//!   for, and no reference can be taken while it is frozen. So an unexpected reference, such as a
+//!   pin or a speculative look-up, prevents it.
 //!
 //! Not guaranteed: that the count given to `thaw` is right. Only the caller knows the references to
 //! each part.

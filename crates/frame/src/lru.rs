@@ -25,13 +25,15 @@
 //! scan takes one, and skips a folio that has none because it is frozen or about to be freed.
 //!
 //! Invariants:
-//! - INV-LRU-PLACE: under the lock, a folio has the flag `LRU` exactly if it is on a list, or in a
-//!   batch on its way to it (INV-LRU-BATCH), and that is the list that its flags select; a block
-//!   that is not a folio is on no list.
-//! - INV-LRU-SIZE: under the lock, the size of a list is the number of base pages of the folios on
-//!   it.
-//! - INV-LRU-LOCKS: a folio is `UNEVICTABLE` exactly while entries of locked memory map it, and
-//!   counts those entries.
+//! - **INV-LRU-PLACE** Under the lock of a node's lists, a folio has the flag `LRU` exactly if it
+//!   is on a list or in a batch on its way there, and that list is the one that its flags name.
+//!   Otherwise reclaim would miss pages, or find frames that have a new owner. A block that is not
+//!   a folio is on no list.
+//! - **INV-LRU-SIZE** Under the lock of a node's lists, the size of a list is the number of base
+//!   pages of the folios on it.
+//! - **INV-LRU-LOCKS** A folio is unevictable exactly while entries of locked mappings map it, and
+//!   counts those entries. So reclaim skips it until the last of these mappings is unlocked or
+//!   removed, and no longer.
 //!
 //! Not guaranteed: that every page in use is on a list. Pages of pools and reserved pages never
 //! are, and isolated pages are not for a while.

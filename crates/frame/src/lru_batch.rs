@@ -22,8 +22,9 @@
 //! reference takes its folio out of the batch instead. The ticket advances under both locks.
 //!
 //! Invariants:
-//! - INV-LRU-BATCH: a folio with the flag `LRU` whose ticket is that of a batch is in that batch,
-//!   and in a list of its node otherwise.
+//! - **INV-LRU-BATCH** A folio with the flag `LRU` whose ticket is that of a CPU's batch is in that
+//!   batch, and on a list of its node otherwise. So whatever takes a folio off finds it, and no
+//!   operation misses the pages of a batch.
 //!
 //! Not guaranteed: the order of folios that several CPUs add at the same time.
 

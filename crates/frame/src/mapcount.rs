@@ -19,10 +19,10 @@
 //! that references never fall below mapcounts.
 //!
 //! Invariants:
-//! - INV-FRAME-MAP: at rest the entries of a folio = the entries for the whole + the sum of its
-//!   pages' mapcounts, the pages with entries = those whose mapcount is not 0, and references ≥
-//!   entries. A folio without references has no mappings. The pages that calls report as newly
-//!   mapped and unmapped add up.
+//! - **INV-FRAME-MAP** At rest, the entries of a folio = `entire` + the sum of its pages'
+//!   mapcounts, `nr_pages_mapped` = the pages with an entry of their own, and references ≥ entries.
+//!   A folio without references has no mappings. While a whole mapping is split, no page seems
+//!   unmapped. The pages that calls report as newly mapped and unmapped add up.
 //!
 //! Not guaranteed: that counts of different pages, or of a page and the whole, are of one moment.
 

@@ -9,8 +9,8 @@
 //! and the folio also has an exact count of its pins.
 //!
 //! Invariants:
-//! - INV-FRAME-PIN: while a pin exists `maybe_pinned` is true, and the folio can be neither frozen
-//!   nor freed.
+//! - **INV-FRAME-PIN** While a folio has a pin, `maybe_pinned` is true, and the folio can be
+//!   neither frozen nor freed.
 //!
 //! Not guaranteed: that only exclusive anonymous pages are pinned. `mm` ensures that.
 

@@ -65,17 +65,21 @@
 //! written reads as zeroes, which is `Interior`, so a memmap costs host memory only for frames that
 //! were used. A hole between two ranges stays `Interior`.
 //!
+//! **INV-FRAME-STATE** A frame is in the one state that its record says, and changes state only
+//! along the arrows drawn in `frame::record`.
+//!
 //! Protocol: `kind`, links and debt of a `Free` record change under the lock of its zone, and those
 //! of a `Pcp` record under the lock of that CPU's list. An `Allocated` record belongs to the owner
 //! of the [`Block`](crate::Block). The words of a folio change by atomic read-modify-write. The
 //! words of a table change under its lock, except the share count and the sticky marks.
 //!
 //! Invariants:
-//! - INV-FRAME-SPEC: `refs` is nonzero only in the head of a folio. Only an increment of a nonzero
-//!   count takes a speculative reference, so the attempt fails on every frame that is not a folio
-//!   (Linux's `get_page_unless_zero`).
-//! - INV-FRAME-TAIL: the record of a tail is valid only if the head that its order names is a folio
-//!   of that order.
+//! - **INV-FRAME-SPEC** `refs` is nonzero only in the head of a folio. So a speculative reference
+//!   fails on everything that is not a folio, tables included. Only an increment of a nonzero count
+//!   takes one (Linux's `get_page_unless_zero`).
+//! - **INV-FRAME-TAIL** The record of a tail is valid only if the head that its order names is a
+//!   folio of that order. Otherwise freeing a folio would have to write all its records, or a
+//!   look-up would find a folio that is gone.
 //!
 //! Not guaranteed: that a record read without the lock or reference that protects it stays as it
 //! was read.

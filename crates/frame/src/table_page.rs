@@ -11,7 +11,7 @@
 //! time.
 //!
 //! Invariants:
-//! - INV-FRAME-TABLE: a table is retired only with its lock free, no live entry and no other
+//! - **INV-FRAME-TABLE** A table is retired only with its lock free, no live entry and no other
 //!   sharer.
 //!
 //! Not guaranteed: that no CPU walks the table. Retiring the table leaves a debt, which `tlb`

@@ -9,8 +9,11 @@
 //! Between the two calls both folios have the mapcount. Entries that stand for the source while it
 //! is moved name its frame until they are put back, so an observer reads there what holds for both.
 //!
-//! INV-MIGRATE-TRANSFER: the target has what the source had. Only the caller changes either folio
-//! meanwhile: the source is frozen, the target is locked, and no other CPU has found it.
+//! **INV-MIGRATE-TRANSFER** The copy of a page has its owner, index, flags, age, locks, slot,
+//! mapcount and references.
+//!
+//! Only the caller changes either folio meanwhile: the source is frozen, the target is locked, and
+//! no other CPU has found it.
 //!
 //! Not guaranteed: that the contents are equal. The caller has copied them.
 

@@ -21,9 +21,11 @@ const LOW_ALIGN: usize = 8;
 
 /// `len` values of type `T`, aligned for `T` and initially zero.
 ///
-/// INV-FRAME-ZEROED: `memory` was allocated with `layout` and belongs to this value alone. `first`
-/// is aligned for `T` and lies in `memory`, which has room for `len` values there. Each value is
-/// initialised, by the zeroes or by a later store.
+/// **INV-FRAME-ZEROED** The memory of a `ZeroedSlice` belongs to the slice alone, is aligned for
+/// its values, and holds all of them, initialised. The unsafe code of the memmap depends on it.
+///
+/// `memory` was allocated with `layout`. `first` is aligned for `T` and lies in `memory`, which has
+/// room for `len` values there. Each value is initialised, by the zeroes or by a later store.
 pub(crate) struct ZeroedSlice<T> {
     memory: NonNull<u8>,
     layout: Layout,

@@ -9,15 +9,18 @@
 //! as Linux's `pcp->lock` and `zone->lock`.
 //!
 //! Invariants:
-//! - INV-FRAME-COUNT: `free` is the number of frames on the zone's buddy lists and, like Linux's
-//!   `NR_FREE_PAGES`, not those on per-CPU lists; `parked` is the number of frames in free blocks
-//!   that carry a debt key.
-//! - INV-FRAME-RESERVE: a caller that may wait takes a settled block only while more settled frames
-//!   are left than the `min` watermark, or if no block is parked. So callers that may not wait find
-//!   settled frames.
-//! - INV-FRAME-ATOMIC: parked frames count as free for a caller that may wait and for waking
-//!   reclaim, but not in the watermark check of a caller that may not wait.
-//! - INV-FRAME-HOLD: one hold of the zone's lock parks or unparks at most 64 blocks.
+//! - **INV-FRAME-COUNT** `free` of a zone is the number of frames on its buddy lists, and `parked`
+//!   the number of free frames whose block carries a debt key. Frames that are free, on per-CPU
+//!   lists and handed out add up to what the zone manages. As in Linux's `NR_FREE_PAGES`, those on
+//!   per-CPU lists are not in `free`.
+//! - **INV-FRAME-RESERVE** While blocks are parked, a caller that may wait leaves as many settled
+//!   frames in a zone as its `min` watermark. So a caller that must not wait finds some.
+//! - **INV-FRAME-ATOMIC** Parked frames count as free for a caller that may wait and for waking
+//!   reclaim, and not in the watermark check of a caller that must not wait. Otherwise such a
+//!   caller would take the last settled frames. It may go below `min` as far as Linux's
+//!   `GFP_ATOMIC`, so that the reserve is there for it.
+//! - **INV-FRAME-HOLD** One hold of a zone's lock parks or unparks at most 64 blocks. Otherwise
+//!   other CPUs would wait as long as many frames take that a flush has paid.
 //!
 //! Not guaranteed: that `free` and `parked` agree with the lists when they are read without the
 //! lock.

@@ -1,4 +1,8 @@
 //! The memory of one machine.
+//!
+//! **INV-MM-RESCHED** A call that populates or pins many pages offers the CPU to other work before
+//! each page (`cond_resched`), and holds no lock then. Otherwise one call would occupy the CPU for
+//! as long as a VM's memory takes.
 
 use crate::counters::Gauge;
 use crate::file::Files;

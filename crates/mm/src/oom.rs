@@ -3,7 +3,8 @@
 //! A kernel whose fault finds no memory asks for the badness of every process that may be killed
 //! ([`Mm::oom_badness`]), lets [`select_bad_process`] choose, and ends that one.
 //!
-//! INV-MM-OOM: the chosen one has the highest badness, and is the newest of those that have it.
+//! **INV-MM-OOM** The process chosen to end when no memory is left has the highest badness: its
+//! pages, page tables and swap slots, moved by `oom_score_adj`. Of equal ones it is the newest.
 //!
 //! Neighbours: `table` counts the bytes of page tables, `counters` resident pages and swap slots.
 //! All three include what other spaces share, so sharing page tables changes no badness.

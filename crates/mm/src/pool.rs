@@ -9,7 +9,9 @@
 //!
 //! Protocol: a slot is empty or holds a folio and one reference to it. A slot is filled by one
 //! compare-and-exchange, so several CPUs may fill the same slots; a CPU that loses the race frees
-//! its folio. INV-POOL-ZERO: a folio in a slot was zero for every CPU when it was put there.
+//! its folio.
+//!
+//! **INV-POOL-ZERO** A folio that a pool hands out was zero to every CPU when the pool received it.
 //!
 //! Not guaranteed: that the folios of a range are physically contiguous. A snapshot of memory does
 //! not report the references of a pool. No [`Space`](crate::Space) maps a folio of a pool, because

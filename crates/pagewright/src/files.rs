@@ -7,6 +7,10 @@
 //! Files are the same if they have the same device and inode, whatever links lead to them. Outputs
 //! that do not exist yet are the same if they have the same name in the same folder.
 //!
+//! **INV-FILES-APART** An output of a command is none of the files that the command line names as
+//! its inputs and outputs, nor standard input or output. Otherwise it would replace a capture, the
+//! recorded program or another result.
+//!
 //! Not guaranteed: files that the recorded program finds by itself, or that are created during the
 //! work. Devices and pipes lose nothing and are not compared.
 

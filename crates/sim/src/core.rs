@@ -3,6 +3,9 @@
 //! The TLBs are borrowed for one operation on them, and never across a call out of this crate.
 //! Everything else is a plain cell. A clock advances only by [`Core::spend`] and by waiting
 //! (INV-SIM-CLOCK).
+//!
+//! **INV-SIM-CLOCK** A clock advances by a cost of the profile or by waiting for another CPU's
+//! clock, in whole picoseconds. The same seed gives the same figures, bit for bit.
 
 use crate::Cost;
 use crate::config::MachineConfig;

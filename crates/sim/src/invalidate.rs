@@ -22,6 +22,13 @@
 //! the broadcasts that its CPU issued before. A DSB therefore costs more the more of them are
 //! outstanding. A limit on their number would change where the CPU waits, at a TLBI or at the DSB,
 //! and not for how long.
+//!
+//! **INV-SIM-INVALIDATE** An invalidation removes what its manual guarantees, and nothing that
+//! `sim::invalidate` does not name. A machine that removes more would hide a missing flush.
+//!
+//! **INV-SIM-TLBI-QUEUE** Broadcast TLBIs of one CPU complete one after the other, and its DSB
+//! waits for the last, so a DSB costs more the more of them are outstanding. Work between the last
+//! TLBI and the DSB hides what completes meanwhile.
 
 use crate::core::Core;
 use crate::cost::Cost;

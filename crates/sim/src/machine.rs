@@ -13,6 +13,9 @@
 //! **Explore mode** ([`crate::explore`]). Every CPU is a coroutine, and operations are interleaved
 //! at each effect.
 //!
+//! **INV-SIM-RANKS** The lock ranks that a CPU holds are its own: they are saved while another CPU
+//! has the host thread, and restored.
+//!
 //! Not guaranteed: that fast mode finds a race, a missing barrier or a late flush.
 
 use crate::backend::{self, Running};

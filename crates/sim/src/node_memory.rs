@@ -2,10 +2,14 @@
 //!
 //! Key types: [`NodeMemory`], which a machine with several nodes has; [`NodeAccesses`], its counts.
 //!
-//! INV-SIM-NODES: no cache is modelled, so each load and each store reaches memory and takes its
-//! latency. A machine with one node has no [`NodeMemory`], and its accesses cost [`Cost::Access`]
-//! alone, as if all of them hit a cache. So times are comparable between machines with the same
-//! nodes, and not between these two kinds of machine.
+//! **INV-SIM-NODES** On a machine with several nodes, each load and store of a program costs the
+//! latency of the memory's node as seen from the CPU's node, and is counted for that pair. A
+//! machine with one node charges and counts none, so its figures do not depend on the latencies.
+//!
+//! No cache is modelled, so each load and each store reaches memory and takes its latency. A
+//! machine with one node has no [`NodeMemory`], and its accesses cost [`Cost::Access`] alone, as if
+//! all of them hit a cache. So times are comparable between machines with the same nodes, and not
+//! between these two kinds of machine.
 //!
 //! ```text
 //!  latency(CPU, memory) = base × distance(node of the CPU, node of the memory) / least distance

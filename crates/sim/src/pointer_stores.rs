@@ -18,6 +18,9 @@
 //! calls [`Sim::before_pointer_store`] before each store to one, which is a point to stop, and
 //! [`Sim::after_pointer_store`] after it. Then each is judged, drawn and buffered by itself.
 //!
+//! **INV-CHECK-POINTER** A store to a page table of a loaded root through a pointer is judged
+//! before another CPU runs, and drawn with both words.
+//!
 //! Not guaranteed without that: that every store is found. Of several stores to one word without a
 //! stop between them, only the last is; a table is watched from when a watched entry points to it;
 //! and bits that a walker sets by itself are taken for a walker's.

@@ -2,6 +2,10 @@
 //!
 //! `alloc::sync::Arc` aborts if it runs out of memory; a kernel must report that. There are strong
 //! references only: the explicit end of an address space breaks cycles.
+//!
+//! **INV-ARC-COUNT** The count of a shared value is the number of its handles, and the value lives
+//! while the count is above zero. The last handle sees every access through the others before it
+//! drops the value.
 
 use crate::atomic::{AtomicUsize, Ordering, fence};
 use crate::boxed::AllocError;

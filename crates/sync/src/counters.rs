@@ -1,9 +1,11 @@
 //! Storage for the counters and gauges declared in `types`.
 //!
-//! **INV-COUNT-OWN.** A CPU increments its own counters only, and no increment is lost to an
-//! interrupt. On x86-64 an increment is one instruction without a LOCK prefix, as in Linux's
-//! `this_cpu_add`: interrupts are taken between instructions (Intel SDM vol. 3A §6.6). On other
-//! architectures it is a relaxed atomic addition.
+//! **INV-COUNT-OWN** A CPU increments only its own counters, and no increment is lost to an
+//! interrupt.
+//!
+//! On x86-64 an increment is one instruction without a LOCK prefix, as in Linux's `this_cpu_add`:
+//! interrupts are taken between instructions (Intel SDM vol. 3A §6.6). On other architectures it is
+//! a relaxed atomic addition.
 //!
 //! Not guaranteed: a consistent view. As in `/proc/vmstat`, a sum is read while CPUs count.
 

@@ -5,9 +5,12 @@
 //!   gup_fast    store the pin    ─▶ full barrier ─▶ load the entry again
 //! ```
 //!
-//! INV-FULL-BARRIER: at least one of the two loads sees the other CPU's store. Without the barrier
-//! of either side, each CPU may load before the other sees its store, on x86-64, too (Intel SDM
-//! vol. 3A §9.2.3.4), and both go on.
+//! **INV-FULL-BARRIER** Of two CPUs that each store, execute a full barrier and then load what the
+//! other stores, at least one loads the other's store. Fork, page-out and `clear_refs` meet
+//! lockless pins so. The load takes the barrier as a value, so a caller cannot leave it out.
+//!
+//! Without the barrier of either side, each CPU may load before the other sees its store, on
+//! x86-64, too (Intel SDM vol. 3A §9.2.3.4), and both go on.
 //!
 //! A [`FullBarrier`] is the proof that its CPU has executed one. The load takes it, so a caller
 //! that leaves the barrier out does not compile.

@@ -1,5 +1,8 @@
 //! The guards of the locks that own a value.
 //!
+//! **INV-LOCK-EXCL** While a guard exists, no other CPU accesses the value (for a read guard:
+//! writes it), and what the last holder wrote is visible to the next.
+//!
 //! Not guaranteed: that a guard which is forgotten releases its lock.
 
 /// Declares a guard of a lock, which reads the value and whose drop releases the lock.

@@ -4,9 +4,9 @@
 //! supplies it by [`Platform::memory`](crate::Platform::memory). The simulated machine has none and
 //! clears its frames itself.
 //!
-//! INV-LINEAR-MAP: each frame of the map is ordinary write-back memory (no device), stays mapped
-//! for reading and writing, and is accessed as atomic words or by assembly only. There is one map
-//! of a piece of memory.
+//! **INV-LINEAR-MAP** Each frame of a linear map is ordinary write-back memory, stays mapped for
+//! reading and writing, and is accessed as atomic words or by assembly only. There is one map of a
+//! piece of memory.
 //!
 //! Not guaranteed: that the caller owns the frame whose address it gets. The allocator ensures
 //! that.

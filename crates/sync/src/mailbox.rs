@@ -20,30 +20,40 @@
 //! interrupt: a cluster of the x2APIC, or the target list of a GICv3 SGI. With one mask for all
 //! CPUs, unrelated senders would contend for one cache line.
 //!
-//! **INV-MAIL-READ.** The sender stores the words before it sets the target's pending bit
-//! (Release); the target checks its bit before it reads the words (Acquire). The target clears the
-//! bit after it has acted on the request (Release); the sender writes its next request when all
-//! bits are clear (Acquire). So the target sees everything that the sender did before the request,
-//! and the sender sees everything that the target did before the acknowledgement. On x86 this needs
-//! no fence (Intel SDM vol. 3A §8.2.2: other processors see stores in program order). On arm64 it
-//! needs STLR, LDAR, and an exclusive or atomic instruction with both semantics.
+//! **INV-MAIL-READ** A CPU that reads a request sees all of it, and everything that the sender did
+//! before it. The sender reuses the request only after every target has acknowledged it, and then
+//! sees everything that the targets did before. Otherwise a CPU would flush the wrong thing, or a
+//! frame would be freed before the flush.
 //!
-//! **INV-MAIL-LOST.** An IPI handler sees the stores that precede the IPI: on x86 the locked
-//! instruction has drained the store buffer; on arm64 a DSB ISHST precedes the SGI (Linux's
-//! `gic_ipi_send_mask`). A handler that ran too early runs again, because an interrupt that arrives
-//! meanwhile stays pending. A handler that finds further requests serves them too; their interrupts
-//! then find none.
+//! The sender stores the words before it sets the target's pending bit (Release); the target checks
+//! its bit before it reads the words (Acquire). The target clears the bit after it has acted on the
+//! request (Release); the sender writes its next request when all bits are clear (Acquire). So the
+//! target sees everything that the sender did before the request, and the sender sees everything
+//! that the target did before the acknowledgement. On x86 this needs no fence (Intel SDM vol. 3A
+//! §8.2.2: other processors see stores in program order). On arm64 it needs STLR, LDAR, and an
+//! exclusive or atomic instruction with both semantics.
 //!
-//! **INV-MAIL-ABSENT.** A CPU that goes offline first marks itself offline, then checks for
-//! requests. A sender first sets the pending bit, then checks whether the target is offline.
-//! Between the two steps, both modify the same word of the group's senders by a locked instruction,
-//! and the second of the two acquires what the first released. So either the sender sees the target
-//! offline and withdraws the request, or the target sees the request and acknowledges it. The
-//! sender may overwrite a request that it withdraws, so the target must not read it: while it goes
-//! offline, is offline, or comes online, a CPU acknowledges requests unread. That is correct
-//! because the CPU owes no flush then. A late acknowledgement of this kind may clear the pending
-//! bit of the sender's next request to the same CPU. That CPU is still offline or has just come
-//! online, and owes nothing for that request either.
+//! **INV-MAIL-LOST** Each target of a request acknowledges it exactly once. Otherwise the sender
+//! would wait for ever, or not at all.
+//!
+//! An IPI handler sees the stores that precede the IPI: on x86 the locked instruction has drained
+//! the store buffer; on arm64 a DSB ISHST precedes the SGI (Linux's `gic_ipi_send_mask`). A handler
+//! that ran too early runs again, because an interrupt that arrives meanwhile stays pending. A
+//! handler that finds further requests serves them too; their interrupts then find none.
+//!
+//! **INV-MAIL-ABSENT** No sender waits for an offline CPU. No CPU reads a request that its sender
+//! may withdraw; it acknowledges such a request unread, while it owes no flush.
+//!
+//! A CPU that goes offline first marks itself offline, then checks for requests. A sender first
+//! sets the pending bit, then checks whether the target is offline. Between the two steps, both
+//! modify the same word of the group's senders by a locked instruction, and the second of the two
+//! acquires what the first released. So either the sender sees the target offline and withdraws the
+//! request, or the target sees the request and acknowledges it. The sender may overwrite a request
+//! that it withdraws, so the target must not read it: while it goes offline, is offline, or comes
+//! online, a CPU acknowledges requests unread. That is correct because the CPU owes no flush then.
+//! A late acknowledgement of this kind may clear the pending bit of the sender's next request to
+//! the same CPU. That CPU is still offline or has just come online, and owes nothing for that
+//! request either.
 //!
 //! Neighbours: the IPI shootdown of `tlb` uses it and defines the words. INV-TLB-HOTPLUG depends on
 //! it.

@@ -32,6 +32,9 @@
 //!                                   Loaded   the space loaded on a CPU (loaded_mm): innermost,
 //!                                            because interrupt handlers acquire it
 //! ```
+//!
+//! **INV-LOCK-ORDER** A lock is acquired only while every lock held precedes it in the order of
+//! `sync::rank`. Debug builds panic at the first violation, deadlock or not.
 
 use crate::backend::Backend;
 use core::any::type_name;

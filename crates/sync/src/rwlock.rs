@@ -6,6 +6,9 @@
 //!
 //! So a CPU that reads must not wait to read again before it releases the lock.
 //!
+//! **INV-LOCK-WRITER** Readers that keep coming do not keep a writer out: once it has waited for a
+//! while, new readers wait for it. Only `try_read` overtakes it then.
+//!
 //! Not guaranteed: that writers do not keep a reader, or another writer, out.
 
 use crate::atomic::{AtomicU32, Ordering, const_unless_loom};

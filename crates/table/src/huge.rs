@@ -7,9 +7,14 @@
 //! - Every table on the path to a huge entry has the mark `HOLDS_HUGE`. Fork does not share such a
 //!   table, and copies its huge entries.
 //!
-//! INV-HUGE-DEPOSIT: a table of the PMD level has as many deposits as leaves and migration entries.
-//! INV-HUGE-OWN: an entry above the last level that is a leaf or soft is in an own table, and the
-//! tables on its path are marked before it is stored.
+//! **INV-HUGE-DEPOSIT** A table of the PMD level has a last-level table deposited for each of its
+//! leaves and migration entries, counted as a table of the space. Its contents are undefined,
+//! because a split stores all 512 entries before it hooks the table. A split takes it and allocates
+//! nothing. A leaf that is cleared frees it, and one that moves takes it along.
+//!
+//! **INV-HUGE-OWN** A leaf or a soft entry above the last level is in a table that its space has to
+//! itself. Every table on the path is marked before such an entry is stored, and fork copies the
+//! huge entries of marked tables instead of sharing these.
 //!
 //! Neighbours: `entry` stores, copies, moves and clears huge leaves; `split.rs` splits them.
 //!

@@ -14,6 +14,10 @@
 //! table.run(Mlocked(false)); // the bounds of the method are not satisfied
 //! # }
 //! ```
+//!
+//! **INV-TABLE-WEAKENED** An edit of a leaf without rights owes a flush if another is pending in
+//! the space. The leaf may have lost its rights by an edit that is not flushed yet; otherwise its
+//! page would be freed while a CPU still uses it.
 
 use crate::entry::{CountedIn, EntryRun, Mlocked};
 use crate::leaf_view::{EntryView, LeafView};

@@ -25,6 +25,10 @@
 //! let tables = held.tables_exclusive(own); // no method found
 //! # }
 //! ```
+//!
+//! **INV-TABLE-STABLE** A table is unhooked only by an exclusive holder of its space, and
+//! everything that a descent finds borrows from the hold. A space that has ended has no tables, and
+//! descents find none. Examples of `MmapLock` that must not compile show it.
 
 use crate::own_tables::{ExclusiveTables, OwnTables};
 use crate::page_table::{PageTable, TableAllocError};

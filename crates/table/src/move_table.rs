@@ -9,8 +9,12 @@
 //!   entry for `to`  ──▶ table    stored; it was empty
 //! ```
 //!
-//! INV-REMAP-TABLES: [`Tables::movable_table`] says which tables may move. The debt of a move is
-//! that of a table with live entries.
+//! **INV-REMAP-TABLES** A table moves whole to another address of its space only if it is its own,
+//! both addresses are aligned to its span, and the new entry is empty. The flush that follows
+//! covers the walk caches and every page of the span at the old address.
+//!
+//! [`Tables::movable_table`] says which tables may move. The debt of a move is that of a table with
+//! live entries.
 //!
 //! Neighbours: `entry/relocate.rs` moves the entries of a table one by one.
 //!

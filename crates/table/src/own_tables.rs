@@ -4,6 +4,10 @@
 //! alone. Only fork makes a path shared again, and holds the space for writing to do so, so the
 //! statement is true as long as the space is held.
 //!
+//! **INV-TABLE-ZERO** The contents of a new table are visible to walkers before the entry that
+//! points to it. So is what the leaves of a shared table lose when a space that is not the origin
+//! takes it back.
+//!
 //! Neighbours: [`crate::share`] breaks the tables that other spaces share; [`crate::entry`] edits.
 
 use crate::below;

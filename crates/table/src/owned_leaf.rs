@@ -1,4 +1,7 @@
 //! The owning form of a leaf entry.
+//!
+//! **INV-TABLE-OWNS** A leaf that is not special owns one reference to its folio, and an
+//! upper-level entry the table below. Whatever removes the entry takes that over.
 
 use pagewright_arch::{Leaf, LeafFlags};
 use pagewright_sync::Platform;

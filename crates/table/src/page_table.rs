@@ -1,4 +1,6 @@
 //! The tree of one address space.
+//!
+//! **INV-TABLE-CLOSE** A space ends without tables below its root, and with no CPU on it.
 
 use crate::reserve::TableReserve;
 use crate::rss::Rss;

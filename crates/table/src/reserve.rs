@@ -1,4 +1,7 @@
 //! Tables allocated before anything is changed, so that the change can't fail.
+//!
+//! **INV-TABLE-RESERVE** Tables come from a reserve that holds what `missing` counted, so no edit
+//! fails half-way.
 
 use pagewright_sync::Platform;
 use pagewright_tlb::Tlb;

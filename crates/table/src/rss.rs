@@ -4,10 +4,15 @@
 //! the space when they reach [`BATCH`]. So CPUs that fault in one space share no cache line for its
 //! resident set. A read adds up the total and what the CPUs have not added yet.
 //!
-//! INV-MM-RSS: at rest the sum is exact.
+//! **INV-MM-RSS** The resident pages of a space, of each kind, are the leaves in its tables whose
+//! folio is of that kind. That is exact at rest.
 //!
-//! INV-MM-PEAK: the peak misses at most what other CPUs have not added, and of the edits for all
-//! sharers of its tables those that came and went between two reads of the resident set.
+//! **INV-MM-PEAK** `VmHWM` is at least every `VmRSS` that a reader has seen, but for the pages that
+//! CPUs have not added to the total yet (at most 31 each), also if pages are mapped while others
+//! are unmapped, or other spaces edit a shared part.
+//!
+//! Of the edits for all sharers of its tables, the peak misses those that came and went between two
+//! reads of the resident set.
 //!
 //! Not guaranteed: a consistent view while CPUs edit the space.
 

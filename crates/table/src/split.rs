@@ -7,9 +7,15 @@
 //!
 //! The table is the leaf's deposit, so a split allocates nothing and always succeeds. The leaf is
 //! removed and flushed before the table is hooked: break-before-make of arm64, and on x86-64 no TLB
-//! has entries of two sizes for an address. INV-SPLIT-HIDDEN: meanwhile the entry is *in
-//! transition*. It never reads as empty, so an operation that removes the pages waits, and then
-//! finds them.
+//! has entries of two sizes for an address.
+//!
+//! **INV-SPLIT-HIDDEN** A huge leaf that is being split never reads as empty: its entry is in
+//! transition, every descent waits, and the lock of its table is held until the parts are in place.
+//! Otherwise an operation that removes the pages would find none, and the split would bring them
+//! back.
+//!
+//! **INV-TABLE-BBM** Where the architecture requires break-before-make, a huge leaf is cleared and
+//! flushed before its parts are hooked (Arm ARM D8.16.1).
 
 use crate::IN_TRANSITION;
 use crate::entry::{Mlocked, counts_of};

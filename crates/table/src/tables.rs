@@ -12,9 +12,14 @@
 //! alone, or through one below which other spaces share all tables ([`crate::share`]). Nothing
 //! below that one is stable while the space is held for reading.
 //!
-//! [`Tables`] itself edits nothing. INV-TABLE-OWN: an edit for one space needs [`OwnTables`], which
-//! only [`Tables::own`] and its kin make, after they broke what was shared. So a call that forgets
-//! to break a shared table does not compile:
+//! [`Tables`] itself edits nothing.
+//!
+//! **INV-TABLE-OWN** An entry is edited for one space only if every entry on the path to it is that
+//! space's alone. Below an entry that other spaces share, a leaf is seen without the right to write
+//! and without exclusivity. Examples of `Tables` that must not compile show it.
+//!
+//! An edit for one space needs [`OwnTables`], which only [`Tables::own`] and its kin make, after
+//! they broke what was shared. So a call that forgets to break a shared table does not compile:
 //!
 //! ```compile_fail,E0599
 //! # fn edit<P: pagewright_sync::Platform>(tables: pagewright_table::Tables<'_, P>) {
@@ -29,6 +34,9 @@
 //! leaf.leaf
 //! # }
 //! ```
+//!
+//! **INV-TABLE-LOCKED** An entry is edited only under the lock of its table. Beside that, only the
+//! hardware walker writes entries: it sets accessed and dirty.
 //!
 //! Not guaranteed: that an entry that was read without its table's lock is unchanged.
 

@@ -4,6 +4,10 @@
 //! need no calibration, and assumes a last-level cache of 64 MiB;
 //! [`Counter::PwClearMeasurements`] is 0 then.
 //!
+//! **INV-CLEAR-MEASURED** A machine whose CPUs are never idle measures which stores clear memory
+//! fastest, one step a second; a step is the longest delay of a program. Otherwise a machine that
+//! is busy from boot on would keep the assumptions.
+//!
 //! Protocol: the embedder calls [`ClearMeasurements::step`] while a CPU is idle, until it returns
 //! `false`, and [`ClearMeasurements::tick`] on busy CPUs at each timer tick; one CPU at a time,
 //! because both take `&mut`. A step allocates blocks, measures and frees them: the calibration

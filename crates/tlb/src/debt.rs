@@ -1,4 +1,9 @@
 //! The debt that a page-table edit returns.
+//!
+//! **INV-TLB-DEBT** A debt or a gather is ended by the call that settles it, and never dropped.
+//! Debug builds panic on a drop. Release builds park what it holds, and no caller gets parked
+//! frames before the debt is settled; and the space remembers that rights may be left in TLBs, so
+//! that the next operation on it flushes them.
 
 use crate::context::TlbContext;
 use crate::detached::IntoDetachedPieces;

@@ -5,6 +5,10 @@
 //! freed. References that other owners share wait in a fixed array, and an overflow makes the owner
 //! settle early. Linux allocates batches and falls back when it cannot; here there is nothing to
 //! fall back from.
+//!
+//! **INV-TLB-SHARED** The reference that a cleared entry held on a folio with other users is
+//! released only after the flush, or leaves its key with the folio. Otherwise the last user, which
+//! flushes only its own CPUs, would free a folio that this space's CPUs can still reach.
 
 use arrayvec::ArrayVec;
 use pagewright_frame::{Block, BlockList, FolioRef, FolioRefs, Frames, ReleaseList};

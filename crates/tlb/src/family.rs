@@ -6,9 +6,12 @@
 //!
 //! Key types: [`Family`]; [`FamilyToken`], the permission to edit for all members.
 //!
-//! INV-FAMILY-FLUSH: an editor holds the token from before its edit until the flush is recorded for
-//! each member. A space joins before its first entry is shared, and leaves after the flush of the
-//! last table that it left. So no CPU runs a space that reaches the table and is not flushed.
+//! **INV-FAMILY-FLUSH** An edit of a shared table is flushed in every space of its family. A space
+//! joins before its first entry is shared, and leaves after the flush of the last table that it
+//! left. An operation that edits many entries for all sharers waits once for all of them.
+//!
+//! An editor holds the token from before its edit until the flush is recorded for each member. So
+//! no CPU runs a space that reaches the table and is not flushed.
 //!
 //! Neighbours: `table` edits shared tables; [`crate::Batch`] and [`Debt::settle`] flush.
 //!

@@ -7,6 +7,17 @@
 //! [met](Gather::meet), because its operation may depend on entries that it found weakened or
 //! cleared there (INV-TLB-DEFERRED), and what was deferred in the space without a place. The gather
 //! of [`Debt::settle`] depends on the one entry that it flushes, so it pays for no other.
+//!
+//! **INV-TLB-CLEARED** An operation that finds an entry cleared by another operation that has not
+//! flushed yet flushes it, before it returns and before it installs another leaf there. Otherwise a
+//! thread could still read a page that its own `madvise` has dropped, or two threads could use two
+//! pages at one address. An operation publishes the entries that it has cleared before it unlocks
+//! the table, because no other CPU can do so.
+//!
+//! **INV-TLB-UPPER-EDIT** An operation that edits a table above the last level beside others
+//! announces it before the first store. An operation that finds an entry there empty finds no table
+//! below it and locks none. So it waits, before it returns, until walkers see the announced edits,
+//! and then flushes the space.
 
 use crate::context::{DeferredFlush, TlbContext};
 use crate::debt::{Debt, OwedFlush};

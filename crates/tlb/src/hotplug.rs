@@ -1,10 +1,13 @@
 //! CPUs that go offline and come back (Linux's CPU hotplug; `idle_task_exit`,
 //! `initialize_tlbstate_and_flush`).
 //!
-//! INV-TLB-HOTPLUG: nobody waits for a CPU that has gone, and what was flushed meanwhile it must
-//! not use when it comes back. So it leaves its space, waits for what it has issued and answers who
-//! has asked ([`Tlb::cpu_dying`]); before it runs anything again it forgets everything, and only
-//! that lets its clock pass ([`Tlb::cpu_starting`]).
+//! **INV-TLB-HOTPLUG** A CPU that goes offline leaves its space, completes what it has issued, and
+//! acknowledges every request; no CPU waits for it afterwards. A CPU that comes online flushes
+//! everything before it runs a space. Otherwise it would keep translations whose flush completed,
+//! or was deferred, while it was offline.
+//!
+//! [`Tlb::cpu_dying`] does the first, [`Tlb::cpu_starting`] the second; only that lets the clock of
+//! the CPU pass.
 //!
 //! On x86 a sender may have chosen it just before; INV-MAIL-ABSENT says how the two find out. What
 //! it is asked then it answers and does not do: it has left its space, and what it holds it forgets

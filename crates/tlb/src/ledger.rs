@@ -23,6 +23,16 @@
 //! it has a key or not. The *floor of the keys* is never lower, because a key is paid when the CPUs
 //! of its own mask have paid. The frame allocator gets it.
 //!
+//! **INV-LEDGER-SAMPLE** A CPU's clock is sampled before the flush and published after it. So the
+//! flush does not count for a debt that arises in between.
+//!
+//! **INV-LEDGER-SEEN** A CPU says that it has flushed a space up to a generation when the flush is
+//! done, and of no other space. So a parked key of one space is paid by the CPUs that have seen the
+//! generation which the debt began, whatever their clocks say.
+//!
+//! **INV-LEDGER-FULL** Only a flush that covers all debts of a CPU advances its clock; a flush of
+//! one space does not.
+//!
 //! Not guaranteed: that a paid debt is recognised at once. The floors are recomputed only when a key
 //! is settled, and when the allocator finds no settled frame to spare while frames are parked.
 

@@ -128,9 +128,13 @@
 //!
 //! Spaces that share page tables are a [`Family`]: an edit of a shared table owes a [`FamilyDebt`].
 //!
-//! INV-TLB-ORDER: *store → publish → invalidate → complete → free*. INV-TLB-SWITCH: a CPU joins a
-//! context's mask before it reads the generation, and a sender advances the generation before it
-//! reads the mask, so that one of them sees the other.
+//! **INV-TLB-ORDER** An entry is stored, the store is published, the TLBs are invalidated, the
+//! invalidation is completed or acknowledged, and only then is anything freed that the entry led
+//! to.
+//!
+//! **INV-TLB-SWITCH** A CPU joins a space's mask before it reads the generation; a sender
+//! increments the generation before it reads the mask and the lazy marks. So at least one of the
+//! two sees the other.
 //!
 //! Neighbours: uses `frame`, `sync`, `arch`, `types`; used by `table` and `mm`.
 //!

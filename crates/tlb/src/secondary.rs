@@ -1,9 +1,12 @@
 //! Whoever else walks a space's tables and caches what it finds: a device with shared virtual
 //! addresses, a GPU (Linux's `mmu_notifier`, `arch_invalidate_secondary_tlbs`).
 //!
-//! INV-TLB-SECONDARY: it is told of every entry that was cleared or weakened before anybody waits
-//! for CPUs, and even if nobody waits yet: when a flush is put off, when it is made, and when a
-//! debt is dropped. Its own waiting it does in the call.
+//! **INV-TLB-SECONDARY** A secondary MMU that walks a space's tables is notified of each entry that
+//! was cleared or weakened before any wait for CPUs, deferred or not. Otherwise a device would use
+//! a page that the CPUs have lost.
+//!
+//! It is told when a flush is deferred, when it is made, and when a debt is dropped, and waits for
+//! its device within the call.
 //!
 //! It may be told more than once, and of more than was edited. What stands in the tables it must
 //! look up again.

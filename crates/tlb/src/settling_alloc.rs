@@ -16,6 +16,11 @@
 //! and made the frames below it free. If it still has to, one flush pays for all parked frames
 //! (INV-TLB-PAY-ALL), and the next allocations find them free. [`Tlb::settle_parked`] does so ahead.
 //!
+//! **INV-TLB-PAY-ALL** An allocation takes a parked frame only if the zone has no settled one to
+//! spare and the floor of the keys covers none, and then one flush pays every key that there is. So
+//! the next allocations find the other frames paid. Otherwise each of many parked frames would cost
+//! a flush, and frames that other flushes have paid would be taken singly.
+//!
 //! Neighbours: `ledger` says which CPUs owe a key; `frame` keeps settled and parked blocks apart.
 //!
 //! Not guaranteed: that an allocation that may wait is fast. It may flush for the sake of a debt

@@ -11,6 +11,10 @@
 //!
 //! Where the kernel has tables that programs can't see, a space has two tags ([`Caps::user_tag`]);
 //! what is said of one here is true of both.
+//!
+//! **INV-TLB-ROLLOVER** When tags run out, the tags that CPUs are running stay with their spaces,
+//! and every CPU flushes its TLB before it next loads a tag. Otherwise a space would use
+//! translations of the previous owner of its tag.
 
 use crate::context::TlbContext;
 use alloc::boxed::Box;

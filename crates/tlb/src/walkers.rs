@@ -4,7 +4,9 @@
 //! A walk runs with interrupts closed, on a CPU that has the space loaded ([`Tlb::walk_lockless`]).
 //! What it reads are tables that may be unhooked at any moment.
 //!
-//! INV-TLB-WALKERS: a table is not freed before every walk has ended that may have found it hooked.
+//! **INV-TLB-WALKERS** A table that was unhooked is freed only after every lockless walk has ended
+//! that may have found it hooked. Otherwise such a walk would read the entries of the frame's next
+//! owner.
 //! - By interrupt (x86-64): who frees tables interrupts every CPU that has the space loaded, lazy
 //!   or not, and waits for the answer, which such a walk can't give before its end. Nothing more is
 //!   needed.

@@ -3,8 +3,9 @@
 //! [`map_memory`] maps the memory of a machine twice: the machine's own mapping stays writable, and
 //! foreign code gets a second one, in which watched frames are read-only.
 //!
-//! **INV-TRAP-STORE** A store to a watched frame stops its CPU before it is made; then exactly that
-//! instruction is executed, and the machine is told, before any other code of the CPU runs:
+//! **INV-TRAP-STORE** With `Check::trap_pointer_stores`, a store to a watched frame stops its CPU
+//! before it is made; then that instruction alone is executed, and judged before any other. A CPU
+//! that spins counts as waiting.
 //!
 //! - The instruction is executed where it is, by single-stepping, so every form of a store works:
 //!   locked, vector, string (one iteration at a time).

@@ -1,7 +1,8 @@
 //! The signal handlers, and the thunk to which they redirect the code that trapped.
 //!
-//! **INV-TRAP-RESUME** The code goes on behind the instruction with all registers as they were,
-//! except the one that the instruction writes:
+//! **INV-TRAP-RESUME** Code that traps at a privileged instruction goes on behind it, with all
+//! registers, flags, vectors and its red zone as they were, except what the instruction writes,
+//! also if other CPUs run meanwhile.
 //!
 //! ```text
 //!   handler: RSP − 128 − 8 ◀─ RIP of the instruction;   RIP ◀─ thunk

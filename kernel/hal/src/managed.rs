@@ -5,6 +5,10 @@
 //! are, and a block that becomes memory of the kernel leaves for ever. So no address that safe code
 //! passes to [`Machine`](crate::Machine) reaches memory of a Rust object (INV-HAL-MANAGED).
 //!
+//! **INV-HAL-MANAGED** A physical address that safe code passes to the kernel's machine reaches
+//! only frames that were free at boot and that the kernel has not taken for itself since. Otherwise
+//! it would reach the memory of a Rust object.
+//!
 //! Not guaranteed: that the caller owns the frame. The allocator ensures that.
 
 use crate::boot::NodeInfo;

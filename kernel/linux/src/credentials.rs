@@ -5,6 +5,9 @@
 //!
 //! Linux: `kernel/sys.c`, `security/commoncap.c`, `fs/namei.c`. Not guaranteed: ambient
 //! capabilities, capabilities of files, secure bits; user namespaces.
+//!
+//! **INV-KERNEL-RIGHTS** A thread that has given up user 0 has none of its rights, unless it asked
+//! to keep its permitted capabilities.
 
 use crate::errno::Errno;
 use crate::inode::InodeAttributes;

@@ -3,6 +3,9 @@
 //! An instance holds no reference on the files that it watches. It asks each of them whether it is
 //! ready when a thread waits, and compares counts of wake-ups for `EPOLLET` ([`crate::edges`]).
 //!
+//! **INV-KERNEL-EPOLL** A wait on an `epoll` instance reports a level while it lasts and an edge
+//! once.
+//!
 //! Protocol: every function is called with the scheduler locked, so the states of several instances
 //! and files are consistent.
 //!

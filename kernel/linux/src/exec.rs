@@ -3,6 +3,14 @@
 //! An image is an address space with its mappings and its stack, and the initial registers.
 //! The program and its interpreter are mapped by `segments`.
 //!
+//! **INV-KERNEL-LOADER** A dynamically linked program begins at its loader. The auxiliary vector
+//! tells the loader where the headers and the entry of the program are (`create_elf_tables`).
+//!
+//! **INV-KERNEL-TEXT** A file that an address space runs as its program is not opened for writing
+//! and not cut by its path, and a file that is open for writing does not run (`ETXTBSY`), whether a
+//! path or a descriptor leads to it. As in Linux, the descriptor that `memfd_create` returns does
+//! not count.
+//!
 //! Not guaranteed: executable stacks, address-space randomisation: addresses are those of Linux
 //! without it.
 

@@ -4,6 +4,12 @@
 //! `RLIMIT_NOFILE`, `RLIMIT_NPROC` and `RLIMIT_RTPRIO` are enforced here, and the rest is stored
 //! and returned.
 //!
+//! **INV-KERNEL-THREADS** A user without privileges gets no thread beyond `RLIMIT_NPROC`; those
+//! that exist when the limit falls remain.
+//!
+//! **INV-KERNEL-DESCRIPTORS** A process gets no descriptor with a number of at least its
+//! `RLIMIT_NOFILE`; those that it has when the limit falls remain.
+//!
 //! Not guaranteed: enforcement of the rest.
 
 use crate::credentials::Credentials;

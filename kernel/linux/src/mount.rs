@@ -9,6 +9,9 @@
 //!
 //! The lock of the tree is acquired before that of the mounts.
 //!
+//! **INV-KERNEL-MOUNT** No program runs from a mount with `MS_NOEXEC`, and none from one with
+//! `MS_NOSUID` gives the rights of its owner.
+//!
 //! Not guaranteed: that an unlinked file that is open or mapped keeps its mount busy.
 
 use crate::errno::Errno;

@@ -10,6 +10,10 @@
 //!
 //! Source: Linux, `drivers/base/node.c`.
 //!
+//! **INV-KERNEL-NODES** Each CPU is on the node that firmware says, by `getcpu`, the lists and
+//! masks of `/sys` and the links there alike. Otherwise a program binds its threads and its memory
+//! to different nodes.
+//!
 //! Not guaranteed: files of nodes that Linux has and [`OF_NODE`] does not.
 
 use crate::inode::{Inode, InodeKind};

@@ -4,9 +4,9 @@
 //! that met the lack of memory leaves its CPU and makes its access again. No other process is
 //! killed while one still ends, or when its end has freed memory.
 //!
-//! INV-KERNEL-OOM: a process is killed only if no other one that may be killed has a higher score.
-//! The first process is not killed while there is another that may be. All processes that use the
-//! space of the killed one end with it, but the first.
+//! **INV-KERNEL-OOM** When memory runs out, a process is killed only if no other process that may
+//! be killed has a higher score. The first process is not killed while there is another that may
+//! be. All processes that use the space of the killed one end with it, but the first.
 //!
 //! Not guaranteed: help for a call of the kernel that needs memory. It fails with `ENOMEM`.
 

@@ -8,6 +8,11 @@
 //! ([`WaitReason::Transfer`](crate::task::WaitReason)). Every change of any pipe wakes all of them,
 //! and each makes its call again. A FIFO is a pipe behind an inode, whose ends come and go.
 //!
+//! **INV-KERNEL-TAKEN** A read that meets a bad address takes out of a pipe or a stream what it
+//! returns and no more. A page of a pipe and a message of a stream that were not stored as a whole
+//! stay. The offset of a file or a directory passes what was stored. As in Linux, a datagram, the
+//! value of an `eventfd` and 64 bytes of a terminal are lost.
+//!
 //! Not guaranteed: `O_DIRECT`, other capacities, speed.
 
 use crate::edges::Edges;

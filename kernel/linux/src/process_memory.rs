@@ -5,6 +5,10 @@
 //! A file belongs to the memory that the process had when it was opened. After `execve`, or when
 //! the process has ended, it is empty (`mem_open`).
 //!
+//! **INV-KERNEL-LOOK** The memory, the page map and the descriptors of a process open only for a
+//! thread that may trace it (`ptrace_may_access`). What was opened shows nothing of the program
+//! that `execve` puts in its place.
+//!
 //! Not guaranteed: that a read of several pages is of one moment.
 
 use crate::call::may_trace;

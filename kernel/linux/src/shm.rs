@@ -8,6 +8,10 @@
 //! The pages of a locked segment stay in memory, and count against `RLIMIT_MEMLOCK` of the user
 //! that locked it until it is unlocked or gone.
 //!
+//! **INV-KERNEL-LOCKED** The segments that a user without privileges locks (`SHM_LOCK`) have no
+//! more pages than its `RLIMIT_MEMLOCK`; a segment counts until it is unlocked, or removed and
+//! detached.
+//!
 //! Not guaranteed: huge pages; the times and the process of a detachment that `munmap` or the end
 //! of a process makes; the pages of locked segments in `Unevictable` of `/proc/meminfo`.
 

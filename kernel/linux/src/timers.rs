@@ -11,6 +11,9 @@
 //! All is guarded by the lock of the scheduler. Timers of real time are checked at each tick of any
 //! CPU, timers of CPU time at each tick of a CPU that runs the process.
 //!
+//! **INV-KERNEL-TIMER** A periodic timer sends a signal for each of its periods or counts the
+//! period as an overrun, however late a signal is taken.
+//!
 //! Not guaranteed: a resolution below the tick.
 
 use crate::signal::{SIGALRM, SIGPROF, SIGVTALRM, SigCause, SigInfo};

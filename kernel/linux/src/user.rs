@@ -1,4 +1,8 @@
 //! What each user holds of the kernel's memory beyond descriptors (`struct user_struct`).
+//!
+//! **INV-KERNEL-PINNED** Kernel memory that a program pins through sockets and `epoll` is bounded:
+//! a message by its sender's buffer, descriptors in messages and watched files by limits of their
+//! user, nested instances by their depth; sockets that only each other's messages hold go away.
 
 use crate::credentials::Credentials;
 use crate::errno::Errno;

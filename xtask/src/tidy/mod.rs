@@ -130,32 +130,25 @@ pub(crate) enum Breach {
     },
     /// An entry stored outside the crate that accounts for entries.
     EntryStored,
-    /// An invariant that is cited but not listed.
+    /// An invariant that is cited and that no doc comment states.
     UnknownInvariant {
         /// Its id.
         id: String,
     },
-    /// An invariant that is listed twice.
+    /// An invariant that is stated twice.
     RepeatedInvariant {
         /// Its id.
         id: String,
     },
-    /// An invariant that no code outside tests cites.
-    NotInCode {
-        /// Its id.
+    /// A paragraph of a module's documentation that begins with an id which is not in bold.
+    UnmarkedInvariant {
+        /// The id.
         id: String,
     },
     /// An invariant that no test cites.
     NotInTests {
         /// Its id.
         id: String,
-    },
-    /// An invariant whose entry names a test that does not cite it.
-    NotTestedThere {
-        /// Its id.
-        id: String,
-        /// The test file.
-        test: String,
     },
     /// A row of a page of consumers that names no test.
     NoTestNamed,
@@ -218,11 +211,12 @@ impl fmt::Display for Breach {
             Self::NotATest => f.write_str("is in no test binary: name it in tests/main.rs"),
             Self::Leftover { word } => write!(f, "{word}: finish it or delete it"),
             Self::EntryStored => write!(f, "an entry is stored outside `table`, which accounts for entries"),
-            Self::UnknownInvariant { id } => write!(f, "{id} is not in docs/invariants.md"),
-            Self::RepeatedInvariant { id } => write!(f, "{id} is listed twice"),
-            Self::NotInCode { id } => write!(f, "no code cites {id}"),
+            Self::UnknownInvariant { id } => write!(f, "no doc comment states **{id}**"),
+            Self::RepeatedInvariant { id } => write!(f, "{id} is stated twice"),
+            Self::UnmarkedInvariant { id } => {
+                write!(f, "begins as a statement of {id}: write **{id}** if it is the one, else name it in a sentence")
+            }
             Self::NotInTests { id } => write!(f, "no test cites {id}"),
-            Self::NotTestedThere { id, test } => write!(f, "no test in {test} cites {id}"),
             Self::NoTestNamed => f.write_str("the row names no test"),
             Self::NoSuchTest { test } => write!(f, "there is no test {test}"),
             Self::PointsDiffer { points, listed } => {
@@ -281,7 +275,7 @@ pub(crate) fn run(generated: Generated) -> Result<(), Error> {
     let mut reading = names::check(&files);
     reading.extend(prose::check(&files, &documents));
     findings.extend(exceptions::ratchet(reading, exceptions::PENDING));
-    findings.extend(invariants::run(&workspace, &files, &documents)?);
+    findings.extend(invariants::run(&workspace, &files, &documents, generated)?);
     findings.extend(links::check(&workspace.workspace_root, &documents));
     findings.extend(decisions::check(&documents));
     findings.extend(lock_order::check(&files, &documents));

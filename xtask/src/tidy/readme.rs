@@ -17,7 +17,7 @@ fn documentation(root: &str) -> Vec<&str> {
 }
 
 /// The text without intra-doc links: `` [`X`](y) `` and `` [`X`] `` become `` `X` ``.
-fn without_links(text: &str) -> String {
+pub(super) fn without_links(text: &str) -> String {
     let mut out = String::new();
     let mut rest = text;
     while let Some((before, after)) = rest.split_once("[`") {

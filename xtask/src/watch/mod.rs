@@ -5,10 +5,11 @@
 //! which it waits for a CPU is not its own, so a busy machine ends nothing. Builds are not watched:
 //! [`cargo`] has cargo run each program that it has built under `xtask watch`.
 //!
-//! **INV-WATCH-OWN** A program is ended exactly if it has spent its time: whether it sleeps or
-//! spins, and however long it waits for a CPU.
+//! **INV-WATCH-OWN** `cargo xtask test` ends a test or a boot exactly if it has spent its time
+//! without progress: the time in which it sleeps or runs, and not that in which it waits for a CPU.
+//! Otherwise a hang would stop the whole run, or a busy machine a test that would pass.
 //!
-//! **INV-WATCH-NAME** The test that runs when a program is ended counts as failed, under its name.
+//! **INV-WATCH-NAME** A test that is ended so counts as failed, and its name is printed.
 //!
 //! Not guaranteed: a fair count on a virtual machine whose host gives its CPUs to others, because a
 //! program that runs then seems to sleep; nor without Linux's `/proc`, where all time counts.

@@ -1,4 +1,9 @@
 //! The states that an exhaustive search has reached (INV-CHECK-MERGED).
+//!
+//! **INV-CHECK-MERGED** An exhaustive search gives a run up at a state that it has reached before
+//! only if all that decides the rest of the run is equal – the machine, what the judge remembers,
+//! and what programs have done and seen, in order – and if the earlier visit had at least as much
+//! left of both bounds and nothing asleep that is awake now.
 
 use super::node::Node;
 use super::{SearchBounds, Tree};

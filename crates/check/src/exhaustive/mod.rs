@@ -27,6 +27,14 @@
 //! both bounds, because it has searched no further than them; and it must have had no step asleep
 //! that is awake now, because it has not tried that step.
 //!
+//! **INV-CHECK-REDUCED** An exhaustive search has the outcomes of the plain enumeration of all
+//! schedules within its bounds: it leaves a schedule out only if another one, in which acts of the
+//! machine moved across steps that do not conflict with them, stands for it. Otherwise "complete"
+//! would be false.
+//!
+//! **INV-CHECK-BOUNDS** A search is called complete only if it tried every schedule within its
+//! bounds of preemptions and acts, and no schedule of it exceeds them.
+//!
 //! Neighbours: `sim::explore` has the agents and their footprints; [`crate::search`] samples.
 //!
 //! Not guaranteed: anything beyond the bounds (INV-CHECK-BOUNDS). A loop in which a CPU waits is

@@ -6,6 +6,10 @@
 //!
 //! The steps and the source lines are those of this run (INV-CHECK-MISSING).
 //!
+//! **INV-CHECK-MISSING** The sentence on the missing step names steps of the run: the one that
+//! changed the entry, the one by which the right had to be gone, and an invalidation in between
+//! only if it does not reach the CPU.
+//!
 //! Not guaranteed: that the named step is how the code should be repaired. It is one that would
 //! have prevented this finding.
 

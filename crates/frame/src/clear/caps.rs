@@ -2,7 +2,7 @@
 //!
 //! Key types: [`ClearCaps`]; [`CpuSignature`], by which some CPUs are denied streaming stores.
 //!
-//! INV-CLEAR-CAPS: only [`ClearCaps::detect`] adds a backend, and only one that the CPU reported.
+//! Only [`ClearCaps::detect`] adds a backend, and only one that the CPU reported (INV-CLEAR-CAPS).
 //!
 //! Not guaranteed: that all CPUs of a machine have the same stores. Machines that boot Linux do.
 

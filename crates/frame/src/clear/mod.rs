@@ -24,19 +24,21 @@
 //! vol. 3, CLZERO) wait in buffers of the CPU that made them, and only an SFENCE of that CPU orders
 //! them. Hence these invariants:
 //!
-//! - INV-CLEAR-FENCE: a block cleared by such stores becomes a folio or a table only after a fence.
-//!   An [`IncoherentBlock`] gives no access to its block or bytes; only [`IncoherentBlock::fence`]
-//!   and [`ClearBatch::fence`] do. Dropping it fences and frees the frames, which then do not count
-//!   as zeroed.
-//! - INV-CLEAR-PINNED: the fence is made by the CPU that stored. An [`IncoherentBlock`] borrows its
-//!   [`PinnedCpu`] and is not `Send`, and [`PinnedCpu::yield_cpu`] needs an unborrowed
-//!   [`PinnedCpu`].
-//! - INV-CLEAR-FENCES: there are as many fences as batches and yields, where stores were weakly
-//!   ordered, and none elsewhere.
-//! - INV-CLEAR-YIELD: a caller of [`Frames::clear_yielding`](crate::Frames::clear_yielding) gets a
-//!   chance to yield after at most 8 MiB, which is 3 ms at 2.8 GB/s.
-//! - INV-CLEAR-CAPS: stores are used only if this CPU reported that it has them.
-//! - INV-CLEAR-WHOLE: every byte of a block is zero afterwards, and no byte beside it was touched.
+//! - **INV-CLEAR-FENCE** A block that was cleared by weakly ordered stores becomes a folio or a
+//!   table only after a fence. A block that is dropped earlier is fenced, and freed as not zeroed.
+//!   Otherwise another CPU would see the frame's old contents. Types enforce it (`compile_fail`
+//!   examples in `frame::clear`). An [`IncoherentBlock`] gives no access to its block or bytes;
+//!   only [`IncoherentBlock::fence`] and [`ClearBatch::fence`] do.
+//! - **INV-CLEAR-PINNED** The CPU that made the stores makes the fence; a fence of another CPU does
+//!   not order them. Types enforce it, and debug builds check that the CPU is the same. An
+//!   [`IncoherentBlock`] borrows its [`PinnedCpu`] and is not `Send`, and [`PinnedCpu::yield_cpu`]
+//!   needs an unborrowed [`PinnedCpu`].
+//! - **INV-CLEAR-FENCES** Weakly ordered stores get one fence per batch and one per chance to
+//!   yield. Ordinary stores get none.
+//! - **INV-CLEAR-YIELD** Clearing a large block offers a chance to yield after at most 8 MiB, which
+//!   is 3 ms at 2.8 GB/s. Otherwise a watchdog would fire on a gigantic page, as Xen's did.
+//! - **INV-CLEAR-CAPS** A kind of store is used only if this CPU has reported it.
+//! - **INV-CLEAR-WHOLE** Every byte of a cleared block is zero, and no byte outside it was written.
 //!
 //! The types refuse to map a block before the fence:
 //! ```compile_fail,E0308

@@ -1,4 +1,11 @@
 //! Stores to pages that are mapped and not writable (`do_wp_page`).
+//!
+//! **INV-COW-REUSE** A store reuses a page if the entry is exclusive, or if the entry's reference
+//! is the only one. A mapcount would miss users that have a reference and no mapping
+//! (CVE-2020-29374).
+//!
+//! **INV-COW-ORDER** The entry of a page that is copied is cleared and flushed before the copy is
+//! installed. Otherwise one CPU would store to the copy while another reads the original.
 
 use super::{Fault, FaultKind, FaultProgress};
 use crate::error::FaultError;

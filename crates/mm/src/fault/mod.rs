@@ -31,8 +31,8 @@
 //! checking that the entry is still what it was. If it is not, everything is given back and the
 //! fault starts over.
 //!
-//! INV-FAULT-RETRY: a fault that lost a race has changed nothing and starts over; each try that
-//! loses means that another one won.
+//! **INV-FAULT-RETRY** A fault that lost a race has changed nothing and starts over. Each lost
+//! attempt means that another operation made progress.
 
 mod anon;
 mod cow;

@@ -1,4 +1,7 @@
 //! Pages that come back from swap (`do_swap_page`).
+//!
+//! **INV-SWAP-OWNER** A page that is read back for an entry that other spaces may have, too,
+//! belongs to the root of the tree of forks, which is above all of them.
 
 use super::{Fault, FaultKind, FaultProgress};
 use crate::error::FaultError;

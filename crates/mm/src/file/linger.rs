@@ -4,9 +4,12 @@
 //! that leaves the cache is read again into another frame, so its key joins that of the file, and
 //! each page that is added to the cache takes the file's key along.
 //!
-//! INV-LINGER-FILE: a page of a file is stored to after every flush that TLBs owe for any frame
-//! that held it. A truncation needs no key: it meets the tables of all mappings of what it removes,
-//! and flushes what lingers there.
+//! **INV-LINGER-FILE** A page of a file is stored to after every flush that TLBs owe for any frame
+//! that held it: the key of a page that leaves the cache joins that of the file, and a page that is
+//! added takes it along.
+//!
+//! A truncation needs no key: it meets the tables of all mappings of what it removes, and flushes
+//! what lingers there.
 //!
 //! Whether translations linger is a matter of cost, not of safety: of a file that has had a writer
 //! none do, because its next store would pay at once.

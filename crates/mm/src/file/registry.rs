@@ -1,8 +1,10 @@
 //! The registry of file objects, by id.
 //!
-//! INV-FILE-ID: no two objects that are registered or mapped have the same id, and ids fit the
-//! reverse map's key. An id is reused only after its file was forgotten and its last mapping is
-//! gone.
+//! **INV-FILE-ID** No two files that are known or mapped have the same id, and there are no more
+//! ids than the reverse map can distinguish. Otherwise truncating one file would remove pages from
+//! mappings of another.
+//!
+//! An id is reused only after its file was forgotten and its last mapping is gone.
 
 use super::object::{FILE_IDS, FileKind, FileObject, ObjectOptions};
 use super::seals::Seals;

@@ -1,10 +1,12 @@
 //! Truncation, holes and preallocation (`ftruncate`, `fallocate`).
 //!
-//! INV-FILE-REMOVED: once a call that removes pages of a file has returned, they are not mapped,
-//! and never will be again. They leave the cache first, then [`FileObject::removals`] is
-//! incremented, then they are unmapped everywhere. A fault that found one earlier either installs
-//! it before its table is reached, and it is unmapped with the others, or sees the new value of
-//! `removals`.
+//! **INV-FILE-REMOVED** When a call that removes pages from a file returns, no mapping shows them,
+//! and none will. Otherwise a fault that looked up a page before would map it after the file has
+//! lost it. Below a shared table the call also flushes what reclaim has cleared there.
+//!
+//! The pages leave the cache first, then [`FileObject::removals`] is incremented, then they are
+//! unmapped everywhere. A fault that found one earlier either installs it before its table is
+//! reached, and it is unmapped with the others, or sees the new value of `removals`.
 //!
 //! Neighbours: `rmap` finds the spaces, `zap` clears the entries.
 //!

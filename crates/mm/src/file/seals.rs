@@ -1,8 +1,9 @@
 //! Seals (`F_ADD_SEALS`, `mm/memfd.c`): restrictions on shared memory that cannot be removed.
 //!
-//! INV-SEAL: once a seal is set, what it forbids does not happen any more: a smaller or larger
-//! size, or a change of contents. [`Seals::FUTURE_WRITE`] still permits stores through mappings
-//! that existed before.
+//! **INV-SEAL** Once a seal is set, what it forbids no longer happens.
+//!
+//! A seal may forbid a smaller or larger size, or a change of contents. [`Seals::FUTURE_WRITE`]
+//! still permits stores through mappings that existed before.
 //!
 //! Protocol: an operation that a seal could forbid holds the object's `resize` lock or is counted
 //! as a writable mapping. A seal is set with both `resize` and `users` locked, and [`Seals::WRITE`]

@@ -1,9 +1,9 @@
 //! Writeback of dirty pages to their file (`write_cache_pages`, `folio_clear_dirty_for_io`).
 //!
-//! INV-FILE-CLEAN: no store is lost between the page and the file. The dirty flag is cleared first,
-//! then the page is write-protected in every shared mapping and the CPUs are flushed, and only then
-//! are the bytes read. A later store faults and sets the flag again; an earlier one is among the
-//! bytes.
+//! **INV-FILE-CLEAN** No store between a file and its page is lost: writeback clears the dirty mark
+//! first, then removes the right to store and flushes, then reads the bytes.
+//!
+//! A later store faults and sets the flag again; an earlier one is among the bytes.
 //!
 //! Up to [`SWAP_CLUSTER_MAX`] pages share one wait: all their mappings in all spaces are
 //! write-protected into one batch, and one settle flushes it.

@@ -3,6 +3,9 @@
 //! The entry layer copies a table at a time ([`pagewright_table::LockedTable::copy_run`]), and says
 //! how fork and lockless pins meet. This file has the tables ready before one of the parent's is
 //! locked, copies pages that are pinned, and counts swap entries.
+//!
+//! **INV-FORK-BLOCK** Fork splits a huge leaf that may be pinned and copies its pages, so it needs
+//! no huge frame.
 
 use crate::error::MmError;
 use crate::mm::Mm;

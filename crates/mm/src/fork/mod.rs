@@ -7,10 +7,11 @@
 //! either space. A pinned page is not shared: the child gets a copy at once, so that the device and
 //! the parent continue to see the same page (INV-GUP-EXCLUSIVE).
 //!
-//! INV-FORK-FLUSHED: when fork returns, no CPU can store through an entry of the parent that fork
-//! made read-only; no CPU runs the child before. INV-FORK-ALONE: the parent's map is held for
-//! writing throughout, so no fault replaces a page during the copy while a CPU still has a stale
-//! writable entry.
+//! **INV-FORK-FLUSHED** When fork returns, no CPU can store through an entry of the parent that is
+//! now read-only, and the child has not run on any CPU.
+//!
+//! **INV-FORK-ALONE** Fork holds the parent's mappings exclusively until the parent's CPUs have
+//! flushed, so that no fault replaces a page during the copy.
 
 mod break_tables;
 mod copied_tables;

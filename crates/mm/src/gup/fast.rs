@@ -11,6 +11,9 @@
 //! freed only after its entry is cleared. If the entry was cleared but not flushed yet, the walk's
 //! reference keeps the frame from reuse like any other (INV-TLB-SHARED).
 //!
+//! **INV-GUP-RECHECK** A lockless reference counts only if the entry, and the pointer to its table,
+//! are unchanged afterwards. Otherwise the reference would be on a page with a new owner.
+//!
 //! Not guaranteed: success, even if nothing interferes.
 
 use super::{GupFlags, GupRequest, UserPage};

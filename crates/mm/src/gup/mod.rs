@@ -20,9 +20,12 @@
 //!    shared mapping of a file with a device behind it, because writeback would not see the stores.
 //! 3. Fork copies pinned pages at once, and a store reuses an exclusive page.
 //!
-//! INV-GUP-EXCLUSIVE: an anonymous page is pinned only while its entry is exclusive, and an entry
-//! stops being exclusive only while its page is not pinned. INV-GUP-LINEAR: every page taken is
-//! released by [`Mm::release_user_pages`].
+//! **INV-GUP-EXCLUSIVE** An anonymous page is pinned only while its entry is exclusive, and an
+//! exclusive entry becomes shared only while the page has no pin. So the holder of the pin and the
+//! space that maps the page keep seeing the same bytes.
+//!
+//! **INV-GUP-LINEAR** Pages of user memory that a call returned or pinned are given back by
+//! [`Mm::release_user_pages`], and never dropped.
 //!
 //! Neighbours: uses `space` and `fault`; used by `user`. `frame` counts the pins.
 //!

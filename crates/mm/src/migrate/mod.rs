@@ -11,21 +11,25 @@
 //!             put the entries back, by place: of the copy, or of the page        accesses go on
 //! ```
 //!
-//! INV-MIGRATE-ALL: a page moves only if the entries that were found are all that its mapcount has,
-//! and its references are those of the entries, the caches and the migrator. Otherwise every entry
-//! gets its old leaf back, and the page stays as it was.
+//! **INV-MIGRATE-ALL** A page moves only if the entries that its migrator found are all that its
+//! mapcount has, and it has no other references. Otherwise each entry gets its old leaf back, and
+//! counts and flags are as before.
 //!
-//! INV-MIGRATE-COPY: a page is copied after the flush of its entries. A store of the kernel after
-//! that sets the dirty flag, which was cleared before the copy: the migration is undone. If all its
-//! translations may linger (`tlb_linger`), nothing is flushed: no TLB can hold a right to store.
+//! **INV-MIGRATE-COPY** A page is copied after the flush of its entries, or once no TLB can hold a
+//! right to store to it. A store of the kernel since then undoes the migration.
 //!
-//! INV-LINGER-COVERS: the entries of the copy then cover translations to the page, which read the
-//! same contents. The frame that the page left is parked under the key of what lingers, and the
-//! copy has that key until something stores to it.
+//! The store sets the dirty flag, which was cleared before the copy. If all translations of the
+//! page may linger (`tlb_linger`), nothing is flushed.
 //!
-//! INV-MIGRATE-WAIT: an operation that would copy, change, move or clear a migration entry, or that
-//! needs its page, drops what it holds inside the lock of the space. It waits until the entry has
-//! changed.
+//! **INV-LINGER-COVERS** A leaf is stored over an entry whose translations linger only if it is
+//! read-only and leads to the copy of the page, with equal contents. Any other install flushes
+//! first.
+//!
+//! The frame that a page left is parked under the key of what lingers, and the copy has that key
+//! until something stores to it.
+//!
+//! **INV-MIGRATE-WAIT** An operation that would copy, change, move or clear a migration entry waits
+//! until it has changed, and holds nothing inside the lock of its space meanwhile.
 //!
 //! The waits:
 //!
@@ -53,6 +57,8 @@
 //! | reclaim, ageing, a scan for hints | do not see it |
 //! | `mincore`, smaps, pagemap, `mbind` | show the page |
 //! | `MADV_FREE`, `MADV_COLD`, accessed bits of `clear_refs` | leave it out |
+//!
+//! **INV-MIGRATE-SMALL** A folio larger than a page is split before its pages are moved, or stays.
 //!
 //! Neighbours: `rmap` finds the leaves; `table` edits and counts the entries.
 //!

@@ -19,12 +19,16 @@
 //! `mprotect`, has no hints: the mapping tells them apart. Every change of rights by `mprotect`
 //! gives all leaves those of the mapping, so it ends hints.
 //!
-//! INV-NUMA-HINT: a hint that is served gets the rights that `mprotect` would give it: the right to
-//! store only if no store must fault first. In a table that spaces share, a hint is one edit for
-//! all of them when it is made and when it is served, and a private leaf gets no right to store.
+//! **INV-NUMA-HINT** A leaf without rights in a mapping that has some is a hint. When it is served
+//! it gets the rights that `mprotect` would give it: the right to store only if no store must fault
+//! first. In a table that spaces share, making and serving it is one edit for all. A private leaf
+//! gets no right to store there.
 //!
-//! INV-NUMA-FLUSHED: other CPUs may still use a leaf that became a hint until the scan's flush. The
-//! record of its table says so, and whatever clears such a leaf flushes (INV-TABLE-WEAKENED).
+//! **INV-NUMA-FLUSHED** An operation that clears or changes a hint whose scan is not flushed yet
+//! flushes it.
+//!
+//! Other CPUs may still use the leaf until then. The record of its table says so
+//! (INV-TABLE-WEAKENED).
 //!
 //! Time is the embedder's: it calls [`Mm::numa_tick`](crate::Mm::numa_tick). Without a call nothing
 //! is scanned.

@@ -11,8 +11,12 @@
 //! the node of the CPU. Pages that enter the cache of a file by `read` or `write`, and those of a
 //! file on a disk, obey the policy of the task.
 //!
-//! INV-POLICY-OBEYED: no page is on a node that the policy excludes at the time when the page is
-//! allocated. INV-POLICY-VMA: a policy covers the addresses that the call named, and no others.
+//! **INV-POLICY-OBEYED** A page of user memory is allocated on a node that the policy of its
+//! mapping permits, else that of the task, whatever makes it: a fault, a copy, a populate, a page
+//! from swap, or a batch that was cleared ahead.
+//!
+//! **INV-POLICY-VMA** A memory policy covers the pages that its call named and no others, also
+//! after a split, a merge, a fork and a move.
 //!
 //! Differences from Linux. `mbind` on shared memory changes the policy of that mapping; Linux keeps
 //! it with the object, for all its mappings. Page tables, and the memory of swap devices, come from

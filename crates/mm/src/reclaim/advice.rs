@@ -2,6 +2,11 @@
 //!
 //! The space's lock is released after a range was determined. The space may even have ended since
 //! and freed its tables, so the mappings are looked up again.
+//!
+//! **INV-ADVICE-ALONE** `MADV_COLD` and `MADV_PAGEOUT` leave a page as it is, in memory and on its
+//! list, if another space maps it, by an entry of its own or by a table that it shares. `MADV_FREE`
+//! leaves the other space's contents and age. Otherwise a program could evict the memory of
+//! another, and measure that the other uses it.
 
 use super::SWAP_CLUSTER_MAX;
 use super::pageout::PageOutFlush;

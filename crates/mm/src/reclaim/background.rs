@@ -1,14 +1,21 @@
 //! Background reclaim: when it starts and when it stops (`kswapd`, `balance_pgdat`).
 //!
 //! The embedder has a thread, an idle CPU or a tick that asks [`Mm::needs_balance`] and calls
-//! [`Mm::balance`]. INV-RECLAIM-WANTED: reclaim of a node starts when all its zones are below their
-//! low watermarks and no other node may serve instead. That is so if every node of the machine is
-//! below its low watermarks, or if an allocation that only some nodes may serve has found none of
-//! them above (`wake_all_kswapds` in `__alloc_pages_slowpath`). So a full node beside one with free
-//! memory keeps its pages, as with `vm.zone_reclaim_mode=0`. A promotion that finds its node short
-//! starts reclaim, too. Reclaim stops when a zone of the node reaches its high watermark, or the
-//! promotion watermark if hint faults promote pages. Meanwhile allocations may use the frames
-//! between the low and the min watermark.
+//! [`Mm::balance`].
+//!
+//! **INV-RECLAIM-WANTED** Background reclaim of a node starts only while every node is below its
+//! low watermark, after a request that only nodes below it may serve, or after a promotion that
+//! found the node too full. Otherwise a small node would lose its pages while another has free
+//! memory.
+//!
+//! Reclaim of a node starts when all its zones are below their low watermarks and no other node may
+//! serve instead. That is so if every node of the machine is below its low watermarks, or if an
+//! allocation that only some nodes may serve has found none of them above (`wake_all_kswapds` in
+//! `__alloc_pages_slowpath`). So a full node beside one with free memory keeps its pages, as with
+//! `vm.zone_reclaim_mode=0`. A promotion that finds its node short starts reclaim, too. Reclaim
+//! stops when a zone of the node reaches its high watermark, or the promotion watermark if hint
+//! faults promote pages. Meanwhile allocations may use the frames between the low and the min
+//! watermark.
 //!
 //! Differences from Linux. An allocation there wakes reclaim of each permitted node that is below
 //! its *high* watermarks (`pgdat_balanced`); here such a node waits until it is below its low ones,

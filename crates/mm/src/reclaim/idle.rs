@@ -4,6 +4,9 @@
 //! pages as idle, waits, and reads which of them still are. Only a folio on an LRU list can be
 //! idle, and its first page stands for all.
 //!
+//! **INV-IDLE-YOUNG** A use whose accessed bit idle tracking clears still counts for the next scan
+//! of reclaim.
+//!
 //! Protocol: marking and reading clear the accessed bits of all mappings, so a later use sets one
 //! again (`page_idle_clear_pte_refs`). Reclaim would then miss the earlier use. So a folio that had
 //! one becomes `YOUNG`, which counts as one accessed mapping when reclaim looks next

@@ -12,8 +12,9 @@
 //! | `try_to_unmap` | replaces every entry that maps one page by a swap entry, or clears it, and defers the flush |
 //! | `advice` | `MADV_PAGEOUT` and `MADV_COLD` |
 //!
-//! INV-RECLAIM-SETTLED: a page is written to its device, and freed, only after every CPU has
-//! flushed the translations that reclaim cleared.
+//! **INV-RECLAIM-SETTLED** A page is written to its device, and freed, only after every CPU has
+//! flushed the translations that reclaim removed. Otherwise a store would be lost, or go to a page
+//! with a new owner.
 //!
 //! Protocol: reclaim does not wait for locks. A page stays if its own lock or the lock of a space
 //! that may map it is contended, or if it is pinned or mlocked. So reclaim may run wherever memory

@@ -2,6 +2,13 @@
 //!
 //! All pages are unmapped into one batch, one settle flushes it, and only then are they written and
 //! freed.
+//!
+//! **INV-RECLAIM-SMALL** Only small folios are paged out. A large one has no slot for each of its
+//! pages, and is split first, or stays.
+//!
+//! **INV-RECLAIM-UNEVICTABLE** Reclaim takes no page of an unevictable object (`SHM_LOCK`) that it
+//! had not selected before the object became so, by whichever path and however many spaces map the
+//! page.
 
 use super::SWAP_CLUSTER_MAX;
 use super::try_to_unmap::Victim;

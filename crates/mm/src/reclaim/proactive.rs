@@ -4,6 +4,9 @@
 //! once their accessed bits were cleared and not set again. After 16 attempts that freed nothing it
 //! gives up (`MAX_RECLAIM_RETRIES`).
 //!
+//! **INV-RECLAIM-ENDS** Reclaim on request ends if no device takes the pages. It gives up after 16
+//! passes of which each freed no page and left no more folios pending than it found.
+//!
 //! Not guaranteed: that as many pages are freed as requested.
 
 use super::background::gives_up;

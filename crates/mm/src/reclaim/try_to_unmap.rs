@@ -1,4 +1,6 @@
 //! Clearing all mappings of a page (`try_to_unmap`).
+//!
+//! **INV-LAZYFREE-KEPT** A store to a page after `MADV_FREE` is not thrown away.
 
 use crate::mm::Mm;
 use crate::rmap::{FolioVisit, MappedLeaf, SpaceLock};

@@ -11,6 +11,10 @@
 //! A node lives while a space belongs to it or a child hangs below it. A chain in which every
 //! parent exits after its fork would grow for ever. At [`MAX_DEPTH`] a child therefore joins its
 //! parent's node: the search becomes wider and misses no space (INV-RMAP-SUPERSET).
+//!
+//! **INV-RMAP-CURSOR** A walk of the reverse map holds the node of the tree of forks that it is in,
+//! so the node keeps its place until the walk has left it. Otherwise a fork could take the node
+//! over, and the walk would go on there and miss spaces.
 
 use crate::error::MmError;
 use crate::space::Space;

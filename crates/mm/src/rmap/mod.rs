@@ -8,8 +8,8 @@
 //! Linux hangs every VMA onto chains of `anon_vma`s instead and allocates for each at fork; a tree
 //! of spaces needs one node per fork, and a walk one VMA lookup per space.
 //!
-//! INV-RMAP-SUPERSET: the candidates include every space that maps the page. More is harmless,
-//! since the entry is checked.
+//! **INV-RMAP-SUPERSET** The spaces that the reverse map visits for a page include every space that
+//! maps it. More is harmless, since the entry is checked.
 
 mod candidates;
 mod fork_tree;

@@ -27,9 +27,14 @@
 //! it waits. It may hold any lock if it tries. The closure runs with the space held and the table
 //! locked.
 //!
-//! INV-RMAP-ONCE: a leaf that maps the folio is visited once, through one space. A leaf of a shared
-//! table is visited again through other sharers if the folio has more than [`MOST_MET`] leaves that
-//! stay, so a closure must be idempotent.
+//! **INV-RMAP-ONCE** A walk of the reverse map visits a leaf that maps a folio once, at any level,
+//! and a leaf of a shared table through one of its sharers. It ends when it has met as many leaves
+//! as the mapcount has, as Linux's does. So it may miss a leaf if one that it has met goes
+//! meanwhile, and a closure that needs all of them compares what it has met with the mapcount. A
+//! folio with more leaves than the walk tells apart is looked for in every space.
+//!
+//! Such a folio's leaves are visited again through other sharers, if there are more than
+//! [`MOST_MET`] that stay. So a closure must be idempotent.
 //!
 //! Not guaranteed: every leaf. Mappings that come or go meanwhile may or may not be visited, and if
 //! one that was met goes, another may be missed. A closure that needs all compares the leaves that

@@ -10,8 +10,11 @@
 //!
 //! Key types: [`Space`], [`Vma`], [`AddressMap`], [`Rlimits`], [`VmTotals`].
 //!
-//! INV-MM-VMAS: VMAs are disjoint, page-aligned and not empty, and neighbours that can be merged
-//! are merged. INV-MM-COVERED: every leaf is in a VMA that allows at least what the leaf allows.
+//! **INV-MM-VMAS** Mappings are disjoint, page-aligned and not empty, and neighbours that can be
+//! merged are merged. As in Linux, mappings of a child stay separate if in the parent they differed
+//! only in their locks.
+//!
+//! **INV-MM-COVERED** Each leaf lies in a mapping that allows at least what the leaf allows.
 
 mod call;
 pub(crate) mod entries;

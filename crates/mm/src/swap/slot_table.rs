@@ -11,9 +11,12 @@
 //! tables and in caches of shared memory, and may have a folio in the swap cache. It is free when
 //! it has neither.
 //!
-//! INV-SWAP-COUNT: a slot's count is the number of entries that name it. INV-SWAP-CACHE: while a
-//! slot has a folio in the cache, only that folio may be mapped in place of an entry that names the
-//! slot.
+//! **INV-SWAP-COUNT** A slot's count is the number of entries that name it. A slot that no entry
+//! names and no folio keeps is free.
+//!
+//! **INV-SWAP-CACHE** While a slot has a folio in the swap cache, a fault on an entry that names
+//! the slot maps that folio and no other. A slot without a folio was written after the last store.
+//! Otherwise two programs would see two pages, or one would see an old page.
 //!
 //! Not guaranteed: that a folio found here is up to date, or still in the cache once the device's
 //! lock is released. The caller takes a reference under the lock, locks the folio, and then checks

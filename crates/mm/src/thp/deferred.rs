@@ -4,6 +4,9 @@
 //! done when memory is short: reclaim of a node splits folios of its queue before it looks for
 //! pages to evict, because unmapped pages are free without being written anywhere.
 //!
+//! **INV-DEFERRED-SPLIT** The pages of a large folio that no entry maps are freed when memory is
+//! short, also if nothing can be swapped: reclaim of the node splits the folio.
+//!
 //! Neighbours: `table` queues a folio when an unmap leaves it partly mapped; `frame` has the queue.
 //!
 //! Not guaranteed: that a folio of the queue is split. One that something else refers to is queued

@@ -13,9 +13,9 @@
 //! A *place* is a run of leaves: neighbouring entries of one table that map neighbouring pages. A
 //! huge leaf becomes a huge migration entry, whose deposit is hooked at the end.
 //!
-//! INV-SPLIT-ALL: a folio is split only if the entries that were found are all that its mapcount
-//! has, and it has no reference but theirs and the caller's. Otherwise every leaf is put back, and
-//! all is as it was.
+//! **INV-SPLIT-ALL** A folio is split only if all entries of its mapcount were found, and it has no
+//! reference but theirs and the caller's. Each page then has the entries, references and locks that
+//! it had in the folio. Otherwise every leaf is put back as it was.
 //!
 //! Neighbours: `migrate` has the rules for migration entries, and waits for them; `rmap` finds the
 //! leaves.

@@ -1,9 +1,11 @@
 //! Futex keys: threads that wait on the same word wait on one queue.
 //!
-//! INV-FUTEX-KEY: while the words are mapped, their keys are equal exactly if they are the same
-//! word of the same memory. The key of a word in a file or in shared memory has the object, the key
-//! of an anonymous word has the space and the address. A page that a later copy-on-write would
-//! replace has no lasting key, so it is copied first, or the word is refused.
+//! **INV-FUTEX-KEY** Two words have one key exactly if they are the same word of the same memory,
+//! while it is mapped.
+//!
+//! The key of a word in a file or in shared memory has the object, the key of an anonymous word has
+//! the space and the address. A page that a later copy-on-write would replace has no lasting key,
+//! so it is copied first, or the word is refused.
 //!
 //! Linux: `get_futex_key` of `kernel/futex/core.c`.
 

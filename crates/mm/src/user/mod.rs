@@ -12,9 +12,12 @@
 //! missing pages in as the program would, with the mapping's rights and growth of stacks, and
 //! accesses the bytes through their frame.
 //!
-//! INV-USER-COPY: the kernel accesses the bytes only while it holds the lock of the table whose
-//! entry maps them, or a pin of the page. A concurrent `munmap`, `mprotect` or copy-on-write needs
-//! that lock, so the kernel does not access a page after they have removed it.
+//! **INV-USER-COPY** The kernel accesses user memory only where the program itself could, through
+//! an entry whose table it has locked or a page on which it has a reference. So it neither reads
+//! nor writes memory that a concurrent call has freed.
+//!
+//! A concurrent `munmap`, `mprotect` or copy-on-write needs the lock of that table, so the kernel
+//! does not access a page after they have removed it.
 //!
 //! Neighbours: uses `fault`, `gup`, `space`.
 //!

@@ -27,7 +27,10 @@
 //! Key types: [`MappedPage`] is a page or slot to be counted; [`UncountedMappings`] collects some
 //! of one table, so that each space is searched once for all of them.
 //!
-//! INV-VIEW-PATHS: at rest, the count is exact.
+//! **INV-VIEW-PATHS** At rest, `Pss`, `SwapPss` and the private and shared sizes of each space
+//! divide a page by the number of pairs of a space and an entry of the page that the space reaches,
+//! which is the mapcount that Linux has without shared tables. The proportional bytes of page
+//! tables divide a table by the number of spaces that reach it.
 //!
 //! Protocol: the caller collects pages while it holds their space for reading, and counts them
 //! while it holds no lock. Another space's lock must not be waited for while one is held.

@@ -3,6 +3,10 @@
 //! [`RecordWriter`] takes the text of one mapping after the other, and says when it has enough. The
 //! caller keeps the address at which the next read begins.
 //!
+//! **INV-VIEW-RESUME** The parts of `maps` or `smaps` that a reader gets one after the other are
+//! whole records in the order of their addresses, and show each mapping that exists during all
+//! parts. Without changes in between, they make the whole text.
+//!
 //! Neighbours: `maps` and `smaps` write the records.
 //!
 //! Not guaranteed: that two records are of one moment.

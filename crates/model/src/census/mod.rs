@@ -8,7 +8,10 @@
 //! Counts of mappings are physical: an entry counts once, however many paths lead to its table.
 //! Resident sets are logical: a page counts on every path. Only `tables` makes the distinction.
 //!
-//! Promises INV-ORACLE-O4.
+//! **INV-ORACLE-O4** At rest, references, mapcounts, sharers, resident and proportional set sizes
+//! and page-table bytes are what a walk of all tables counts. The entries of a shared table change
+//! for all its sharers or not at all, except for what a break takes from both copies. For all of
+//! them, an empty table may come where nothing was, and no pointer to a table goes.
 //!
 //! Not guaranteed: that a missing claim is noticed. A folio that neither a record nor a leaf names
 //! is unknown here.

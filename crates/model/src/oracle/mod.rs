@@ -6,11 +6,21 @@
 //!   `replaced`: O2; `hidden` counts for it.
 //!   `shared`: O4 while it runs.
 //!
+//! **INV-ORACLE-O1** When a frame is handed out, as a page or a table, no CPU reaches it by a
+//! translation, a walk-cache entry or a walk from before. Nor does a CPU when the frame is freed
+//! with no flush owed, and then no loaded root leads to it. What only another tag or a lazy CPU has
+//! cached is never used afterwards. Neither a program nor the kernel stores to a free frame, and a
+//! frame that was freed while a CPU could reach it holds the same when it is allocated.
+//!
+//! **INV-ORACLE-O2** When a call that takes a right returns, no CPU holds a translation, or a path
+//! to one in a walk cache, that allows more than the call left, unless the tables allow it again,
+//! or the loss of a right to read is deferred and nothing has happened that requires it; and
+//! walkers see the entries that took the right. On arm64, no valid entry replaces another that a
+//! CPU still holds.
+//!
 //! Protocol: a call declares [`Fact::RightReduced`] before it stores the first entry that reduces
 //! the right, and [`Fact::CallReturned`] after its last invalidation. An access costs a few array
 //! look-ups while no stale entry is watched.
-//!
-//! Promises INV-ORACLE-O1, INV-ORACLE-O2.
 //!
 //! Not guaranteed: that a translation which a call in flight on another CPU excuses is judged
 //! before that call returns.

@@ -9,6 +9,13 @@
 //!   `access`: loads, stores, faults. `page`: the possible states of a page. `cells` and
 //!   `contents`: its contents. `file_call`: calls about files.
 //!
+//! **INV-ORACLE-O3** Each load, store, signal and result is one that a machine without any TLB
+//! could have given at some moment while the access or call was in progress.
+//!
+//! **INV-ORACLE-SPEC** The reference memory accepts every result of a memory whose calls act page
+//! by page, at any moments between their start and their return. Otherwise a report would not be
+//! evidence.
+//!
 //! Protocol: the caller reports [`Spec::call_begins`] before a call starts and [`Spec::call_ends`]
 //! after it has returned. In between, an access may find the state before or after the call. A load
 //! or a store is reported when it reaches memory. An access that faults is reported when its fault
@@ -17,8 +24,6 @@
 //!
 //! The unit of comparison is a cell: eight aligned bytes. A torn or shifted store differs from the
 //! expected cell.
-//!
-//! Promises INV-ORACLE-O3, INV-ORACLE-SPEC.
 //!
 //! Not guaranteed: consistency between pages at one moment, since each page is judged by itself;
 //! two overlapping `brk` calls of one process, or a truncation in the middle of a page, both of

@@ -9,7 +9,8 @@
 //! x86-64 also five; on arm64 they may have another granule, which the levels know. No code is
 //! shared with `arch`, `sim` or `table`, so a mistake there is not repeated here.
 //!
-//! Promises INV-ORACLE-WALK.
+//! **INV-ORACLE-WALK** The oracle's walkers read a word as Intel SDM vol. 3A §4.5 or Arm ARM D8.3
+//! says, and share no code with the codecs, the machine or the subject.
 //!
 //! Not guaranteed: anything that depends on CPU settings other than those named in the two files
 //! (protection keys, WXN, 52-bit addresses). Frames above 16 TiB count as

@@ -11,6 +11,11 @@
 //!
 //! Not in a footprint, because no program and no rule of the oracle can observe it: clocks, counts
 //! of events, and the order in which full sets replace entries.
+//!
+//! **INV-CHECK-FACTS** An act commutes with a declared fact only if the fact speaks of nothing that
+//! the act changes: the return of a call, of what CPUs hold where the call takes rights; the
+//! release and the reuse of a frame, of what leads to it. Otherwise a schedule with a finding is
+//! left out.
 
 use super::stores::Stores;
 use crate::machine::Sim;

@@ -12,6 +12,9 @@
 //! D8.16.3, CONSTRAINED UNPREDICTABLE). The schedule chooses. If neither may be stored through and
 //! their size is the same, the manual requires no break-before-make for equal contents, and only
 //! one of the two is used.
+//!
+//! **INV-SIM-LITMUS** The machine reaches what the manuals allow and nothing that they forbid, for
+//! the shapes in `docs/litmus.md`.
 
 use super::coroutine::{self, Resume};
 use super::footprint::{EVERYWHERE, Footprint, Touch, Touched, span, word};

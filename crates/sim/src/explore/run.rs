@@ -8,8 +8,9 @@
 //! A CPU that waits (for a lock or an acknowledgement) is ready again when another CPU has made
 //! progress since its last check. If no agent can make progress, the run is a deadlock.
 //!
-//! Nothing here depends on the host: no address, no hash of an address, no time. So the same
-//! choices give the same run (INV-SIM-REPLAY).
+//! **INV-SIM-REPLAY** A run is a function of machine, programs, settings and choices. The same
+//! token gives the same steps, and the choices of those steps give them again. Nothing here depends
+//! on the host: no address, no hash of an address, no time.
 
 use super::acts::{Act, MachineView};
 use super::coroutine::{self, Coroutine, CoroutineBody, Resume, Suspension};

@@ -11,8 +11,9 @@
 //!   lock, shared word ── Backend::line ─▶ Lines::price ─▶ LineHistory (gap, transfer) ─▶ clock, LineCosts
 //! ```
 //!
-//! INV-SIM-LINES: one CPU alone pays nothing, and the same seed gives the same prices: a line is
-//! known by its lock, by its frame or by the number of its object, and never by a host address.
+//! **INV-SIM-LINES** One CPU alone pays nothing for cache lines, and the same seed gives the same
+//! prices: a line is known by its lock, its frame or the number of its object, and not by an
+//! address of the host.
 //!
 //! The transfer takes [`Cost::LineNear`] within a cluster of the profile, else [`Cost::LineFar`].
 //! A memmap record that is no table has one last writer and no queue, because there are millions.

@@ -15,6 +15,10 @@
 //! the highest of these. So 36 bits are enough but at a PTE of 4 KiB, where the other nine take the
 //! place of the level. A global entry has tag 0 in its key and is valid under every tag. Key zero
 //! is an empty way.
+//!
+//! **INV-SIM-KEY** The key of a TLB or walk-cache entry has the level, the tag and all bits of the
+//! address, of 57 with five levels, and of 48 with granules of 16 and 64 KiB the granule. Otherwise
+//! one page would use the translation of another.
 
 use crate::reach_counts::{PointsTo, ReachCounts};
 use pagewright_types::{Granule, Level, PageRange, Tag, VirtAddr};

@@ -8,6 +8,9 @@
 //! A walk sets accessed and dirty bits in memory by compare-and-exchange against the word that it
 //! read, so it never restores an entry that was cleared meanwhile (INV-SIM-UPDATE; SDM vol. 3A
 //! §4.8, Arm ARM D8.5.4).
+//!
+//! **INV-SIM-UPDATE** The walker sets accessed and dirty only in the word that it read (SDM vol. 3A
+//! §4.8, Arm ARM D8.5.4). So an entry that was cleared meanwhile does not come back.
 
 mod word;
 

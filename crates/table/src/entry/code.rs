@@ -1,9 +1,10 @@
 //! Code that is mapped (`__sync_icache_dcache`).
 //!
-//! INV-CODE-VISIBLE: before a leaf that allows instruction fetches is stored, they see what the
-//! kernel has stored in its page. On arm64 that takes maintenance of the caches, once for each page
-//! and each time that the kernel fills it; a flag of the folio says that it was done. On x86-64 it
-//! takes nothing.
+//! **INV-CODE-VISIBLE** Before a leaf that allows instruction fetches is stored, fetches see what
+//! the kernel has stored in its page: on arm64 the caches are maintained.
+//!
+//! That takes the maintenance once for each page and each time that the kernel fills it; a flag of
+//! the folio says that it was done. On x86-64 it takes nothing.
 //!
 //! Not covered: what a program stores. It maintains the caches itself before it executes that.
 

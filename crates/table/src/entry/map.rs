@@ -1,4 +1,7 @@
 //! Filling empty entries.
+//!
+//! **INV-TABLE-EMPTY** A leaf is installed only in an empty entry, and a table is unhooked only
+//! when all its entries are empty. Otherwise references would be lost.
 
 use super::code::publish_code;
 use super::{CountedIn, EntryRun};

@@ -7,9 +7,11 @@
 //!   leaf ─ unmap_for_migration ─▶ migration entry ─ restore_migrated ─▶ leaf of the copy, or the leaf
 //! ```
 //!
-//! INV-MIGRATE-COUNT: the record of a table counts its migration entries. Only their migrator puts
-//! them back, by place. An operation that would copy, move, change or clear one waits. So a table
-//! with one is not freed. Taking a table back may strip an entry of its right to store.
+//! **INV-MIGRATE-COUNT** The record of a table counts its migration entries; a table with one is
+//! not freed.
+//!
+//! Only their migrator puts them back, by place. Taking a table back may strip an entry of its
+//! right to store.
 //!
 //! Neighbours: `mm` decides what moves, keeps the places, and waits.
 

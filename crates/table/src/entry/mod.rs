@@ -9,13 +9,21 @@
 //! | [`copy_run`](LockedTable::copy_run) | +1 | +1 | + of the child | child: none | of the parent, if rights are lost |
 //! | [`move_run`](LockedTable::move_run) | | | table's record | | yes |
 //!
-//! INV-TABLE-COUNTS: no other code stores an entry, so no edit can miss its accounting.
+//! **INV-TABLE-COUNTS** An edit of an entry counts what it changes, in one place: reference,
+//! mapcount, resident set, gauges, locked memory, and the record of the table.
+//!
+//! No other code stores an entry, so no edit can miss its accounting.
 //!
 //! An [`EntryRun`] is the edits of one table under one hold of its lock. What they change is added
 //! up, and told to the table's record, the space and the CPU's gauges once, when the run ends.
 //!
 //! A huge leaf counts its pages in the resident set and one entry in the table's record. Swap
 //! entries count as entries in swap. The zero page and other special leaves count nowhere.
+//!
+//! **INV-TABLE-TOUCHED** No dirty bit that a walker sets is lost while the contents of the page
+//! matter. A leaf is replaced by a plain store only if a walker can set no bit of it any more, or
+//! if it is cleared for good and either maps an anonymous page or is one that no walker makes
+//! dirty. Otherwise the replacement is an exchange.
 //!
 //! Neighbours: `tables` finds and locks the table; `mm` decides what to edit, and knows swap slots.
 

@@ -1,4 +1,7 @@
 //! Changing entries that stay.
+//!
+//! **INV-TABLE-SAME-FRAME** An update of a leaf keeps its frame. To change the frame, the leaf is
+//! cleared, its debt is settled, and another leaf is installed.
 
 use super::EntryRun;
 use super::code::publish_code;

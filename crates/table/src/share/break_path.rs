@@ -13,9 +13,9 @@
 //!   X: one share less         under X's lock, which is held since before the copy
 //! ```
 //!
-//! INV-SHARE-BREAK: the pointer is in transition before the first entry is copied. An operation for
-//! all sharers that edits an old table after its copy was made visits this space, too, waits, and
-//! edits the copy. Otherwise a page that was truncated meanwhile would be mapped again by the copy.
+//! **INV-SHARE-BREAK** While a break copies a table, the space's pointer is in transition. So an
+//! edit for all sharers that finds the old table after its copy was made edits the copy, too.
+//! Otherwise a page that was truncated meanwhile would be mapped again by the copy.
 //!
 //! Nothing is freed: the last share of X is never dropped here. If X had one share when it was
 //! locked, it is [taken back](super::take_back) instead, and while X is locked no other space drops
@@ -24,8 +24,10 @@
 //! The old pointers of X to Y and of Y to Z stay as they were. The right to store through them is
 //! gone one level further down, at their other children and at the leaves.
 //!
-//! INV-SHARE-ATOMIC: only the copy of the last table, which comes first, can fail. Then it is
-//! discarded, and the pointer gets its old value back.
+//! **INV-SHARE-ATOMIC** A break that fails has changed nothing that a program can see.
+//!
+//! Only the copy of the last table, which comes first, can fail. Then it is discarded, and the
+//! pointer gets its old value back.
 
 use super::resident::Reach;
 use super::{add_share, drop_share, span_of};

@@ -13,10 +13,16 @@
 //!   X[i] := Y       empty, write-protected, without an origin; marked as made for all
 //! ```
 //!
-//! INV-SHARE-MAKE: the pointer to it replaces an empty entry and leads to an empty table, so no
-//! translation of any sharer changes and none is flushed. No space has had the table to itself, so
-//! the first that gets it so strips its leaves. Each space that reaches the table counts it as it
-//! counts the edits for all (`resident.rs`).
+//! **INV-SHARE-MAKE** A table that is made below a shared pointer, for all sharers, comes empty
+//! where nothing was, with the token of their family. No space has it as its origin. A break that
+//! runs beside copies no more tables than it has reserved.
+//!
+//! No translation of any sharer changes, so none is flushed. The first space that gets the table to
+//! itself strips its leaves. Each space that reaches the table counts it as it counts the edits for
+//! all (`resident.rs`).
+//!
+//! **INV-SHARE-FILL** An entry that is filled for every sharer of its table lets none of them
+//! store. Sharers agree on the mapping.
 
 use super::read::ReadOnly;
 use crate::below;

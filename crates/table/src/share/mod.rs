@@ -30,12 +30,20 @@
 //!   page is pinned through an own path, every table on the path is marked. Fork does not share a
 //!   marked table whose pages may still be pinned.
 //!
-//! INV-SHARE-OWN: an entry below a shared pointer changes for all sharers, with their family's
-//! token, or by a break that removes write and exclusive bits. INV-SHARE-LEAVE: a share is dropped
-//! after every CPU of its space was flushed and every walk has ended (CVE-2025-38085).
-//! INV-SHARE-ORIGIN: a leaf is writable or exclusive for the origin alone. INV-SHARE-PIN: no page
-//! below a shared pointer is pinned. INV-SHARE-ATOMIC: a break that fails has changed nothing that
-//! a program can see.
+//! **INV-SHARE-OWN** An entry below a pointer that spaces share changes for all of them, with the
+//! token of their family, or by a break, which removes write and exclusive bits only.
+//!
+//! **INV-SHARE-LEAVE** A share of a table is dropped after every CPU of the space was flushed and
+//! every walk that may be in the table has ended (CVE-2025-38085). The drop holds the table's lock.
+//!
+//! **INV-SHARE-ORIGIN** Only the space that had a table to itself when sharing began takes it back
+//! with the rights of its leaves. Any other last sharer strips them (CVE-2020-29374). At most one
+//! pointer to a table says that its space is that one.
+//!
+//! **INV-SHARE-PIN** No page below a shared pointer is pinned. A table on the way to a page is
+//! marked before the pin, or when the page moves below it; fork judges the pages of a marked table
+//! before it shares it. So a break judges none: it shares a page with any number of plain
+//! references, and a page of a folio that is pinned through another table.
 //!
 //! Neighbours: [`crate::OwnTables`] is what a break gives; fork in `mm` decides which mappings may
 //! share.

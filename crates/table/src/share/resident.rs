@@ -15,9 +15,16 @@
 //! to share a table adds what is noted there to the first part, and one that takes a table back
 //! also clears the note. That a table was made for all is one of the notes.
 //!
-//! INV-SHARE-COUNT: each edit for all, and each table made for all, counts once in each space that
-//! reaches the table. The note of a table that is taken back is cleared after its pointer has
-//! changed, under the table's lock: an edit that comes later finds the path changed.
+//! **INV-SHARE-COUNT** An edit of a shared table for all its sharers, and a table made for all of
+//! them, counts once in each space that reaches the table, also when the space takes the table back
+//! or leaves it. A space that has ended counts none.
+//!
+//! The note of a table that is taken back is cleared after its pointer has changed, under the
+//! table's lock: an edit that comes later finds the path changed.
+//!
+//! **INV-SHARE-SUM** The shared part of a resident set is summed up again after an edit for all
+//! sharers, and after the space has begun to reach other tables, in the regions in which either
+//! happened: a GiB in a space of up to 64.
 
 use super::user_entries;
 use crate::below;

@@ -11,11 +11,15 @@
 //! The caller lets go of tables and spaces between the edits and [`Batch::settle`]. Until then
 //! somebody else can find an entry cleared or weakened that some CPU still holds as it was.
 //!
-//! INV-TLB-DEFERRED: an operation that depends on such an entry flushes first. The entry, the record
-//! of its table and the space remember the deferral, under the table's lock. A [`crate::Gather`]
-//! asks each table that it meets, and flushes the whole space when it is settled. An install asks the
-//! table and the entry, by [`Tlb::flush_before_install`]. Linux asks the space each time it takes the
-//! lock (`flush_tlb_batched_pending`), and has missed one.
+//! **INV-TLB-DEFERRED** An operation that depends on an entry whose flush is deferred flushes the
+//! space first: each gather that has met the entry's table, when it settles, and each installation
+//! in that entry. The debt of one entry alone depends on no other. A flush that completes settles
+//! only what was deferred before it began.
+//!
+//! The entry, the record of its table and the space remember the deferral, under the table's lock.
+//! A [`crate::Gather`] asks each table that it meets, and flushes the whole space when it is
+//! settled. An install asks the table and the entry, by [`Tlb::flush_before_install`]. Linux asks
+//! the space each time it takes the lock (`flush_tlb_batched_pending`), and has missed one.
 //!
 //! Nothing is put off where that spares no wait ([`BatchPolicy`]): then each entry is flushed when
 //! it is absorbed, and the batch only holds what was detached.

@@ -4,6 +4,10 @@
 //! where deferred flushes are paid; a test reaches each cell and compares it with what the machine
 //! has flushed, and the header with the function.
 //!
+//! **INV-TLB-COVER** An operation flushes at least what `required_cover` says for the state of the
+//! entry on which it depends: nothing, the entry, the pages of the table, the space, or everything.
+//! Debug builds assert it where deferred flushes are paid, and the header of `tlb` shows the table.
+//!
 //! Neighbours: `table_key`, `batch` and [`Gather`](crate::Gather) pay, and assert.
 //!
 //! Not guaranteed: that no more is flushed. On x86 a CPU that has missed a generation flushes the

@@ -12,22 +12,27 @@
 //!                                                     └─▶ the copy of the page: `settle_folio`
 //! ```
 //!
-//! INV-LINGER-MAY: a translation lingers only if the entry that was cleared was a leaf of the last
-//! level in a table of one space; it allowed no store; every flush that its table or space owed is
-//! paid; and no device walks the tables. Then no TLB can hold a right to store to the frame.
+//! **INV-LINGER-MAY** A translation lingers only if the entry that was cleared was a leaf of the
+//! last level in a table of one space; it allowed no store; every flush that its table or space
+//! owed is paid; and no device walks the tables. So no TLB can hold a right to store to the frame.
 //!
-//! INV-LINGER-WHOLE: a folio lingers whole or not at all. If one entry may not, the batch flushes
-//! the spaces of those that were let linger before.
+//! **INV-LINGER-WHOLE** A folio lingers whole or not at all: if one entry may not, the spaces of
+//! the others are flushed, too.
 //!
-//! INV-LINGER-CONTENTS: while TLBs may read a page at a frame that it left, nothing stores to the
-//! page, nor to that frame. A frame that is free is settled by the allocation that takes it. A folio
-//! in use with a key, the copy of a page that moved, is settled before an entry of it gets a right to
-//! store, and before the kernel stores. Reclaim also leaves a key on pages that it unmapped and
-//! kept: they are read where they are, so a store does no harm until they move.
+//! **INV-LINGER-CONTENTS** While TLBs may read a page at a frame that it left, nothing stores to
+//! the page, nor to that frame. The allocation that takes a free frame settles its key; an entry
+//! gets a right to store to a folio, and the kernel stores to it, after its key was settled.
+//! `mprotect` and a hint that is served give no such right. A page that an entry may store to moves
+//! after its key was settled.
 //!
-//! INV-LINGER-GENERATION: the key of a table is paid by clocks only after the batch has moved the
-//! generation of the space. Until then a CPU that comes back to the space would not flush it. The
-//! generation moves once for each space and batch, not once for each page.
+//! Reclaim also leaves a key on pages that it unmapped and kept: they are read where they are, so a
+//! store does no harm until they move.
+//!
+//! **INV-LINGER-GENERATION** Clocks pay the key of translations that linger only after the batch
+//! has moved the generation of the space. A CPU that comes back to the space before that would not
+//! flush what it has kept.
+//!
+//! The generation moves once for each space and batch, not once for each page.
 //!
 //! Nothing lingers where the flush would wait for no other CPU.
 //!

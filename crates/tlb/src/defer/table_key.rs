@@ -18,11 +18,15 @@
 //!   publish   key with the mark of gathers   any            flushes the entry while gathers are open
 //! ```
 //!
-//! INV-TLB-PLACE: an edit whose flush is deferred marks its entry and merges its epoch into the key
-//! of the table, under the table's lock. Until an install, only an edit made after the flush turns
-//! a pending entry into an empty one. A key is replaced only when it is paid, and the sequence number
-//! moves with it, so no entry has to be looked for. A weakened entry that is still present has no
-//! mark; the key covers it.
+//! **INV-TLB-PLACE** An edit whose flush is deferred marks its entry as pending and merges its
+//! epoch into the key of the table, under the table's lock. The mark stays until an installation,
+//! whatever replaces the entry meanwhile, and a key is replaced only when it is paid. So an
+//! installation flushes if its own entry owes a flush, and no entry has to be looked for and
+//! cleared.
+//!
+//! Until an install, only an edit made after the flush turns a pending entry into an empty one. The
+//! sequence number moves with the key. A weakened entry that is still present has no mark; the key
+//! covers it.
 //!
 //! Translations that may linger have a key of their own in the record, which is treated alike. The
 //! mark of an entry says under which of the two it is pending, and an install there asks that one
@@ -39,9 +43,15 @@
 //! | is left | stay with the table; the leaving space flushes all that it spans |
 //! | gets one owner again | stay, and stay merged |
 //!
-//! INV-TLB-KEY-LIFE: no unpaid key ends with its table, and none belongs to fewer spaces than may
-//! hold the translations. A key belongs to addresses, so it does not travel with a table that moves:
-//! the flush of the move pays it before the space is released.
+//! **INV-TLB-KEY-LIFE** No unpaid key ends with its table, and none belongs to fewer spaces than
+//! may hold the translations. A table that is freed, unhooked or moved hands its keys to the gather
+//! of that operation. Fork pays those of the tables that it shares. A deferral for all sharers
+//! makes a merged key, which only the clocks of the CPUs pay, and which stays merged when the table
+//! has one owner again. The flush of a break, or of leaving, covers all that the table spans, so
+//! the copy has no key.
+//!
+//! A key belongs to addresses, so it does not travel with a table that moves: the flush of the move
+//! pays it before the space is released.
 //!
 //! Neighbours: [`Batch`](crate::Batch) and [`Gather::publish`](crate::Gather::publish) record;
 //! `table` asks before it stores a leaf or hooks a table; `pay` says what is paid.

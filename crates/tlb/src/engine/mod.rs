@@ -1,4 +1,7 @@
 //! The TLB engine of one machine: flushes by whichever means the machine has.
+//!
+//! **INV-TLB-WAIT** A flush that waits for other CPUs begins only where waiting is allowed. With
+//! interrupts disabled, two CPUs would wait for each other.
 
 mod broadcast;
 mod ipi;

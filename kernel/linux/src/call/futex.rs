@@ -2,6 +2,12 @@
 //!
 //! A thread that ends releases the locks on its robust list ([`release_words`]).
 //!
+//! **INV-KERNEL-ROBUST** A thread that ends or replaces its memory owns no lock of its robust list
+//! afterwards.
+//!
+//! **INV-KERNEL-WORDS** A wait for several words (`futex_waitv`) begins only while each has the
+//! value that is expected, and one wake-up ends it, with the index of its word.
+//!
 //! Not guaranteed: priority inheritance.
 
 use super::caller::may_trace;

@@ -3,6 +3,9 @@
 //! Libraries try a request and fall back on another call if the file does not know it, which they
 //! see by `ENOTTY`. So every other request fails with it (INV-KERNEL-REQUESTS).
 //!
+//! **INV-KERNEL-REQUESTS** `ioctl` answers `ENOTTY` to a request that a file does not know, except
+//! where Linux has another error for its kind. Libraries fall back on that error alone.
+//!
 //! Not guaranteed: signals for input (`FIOASYNC`), the requests of terminals.
 
 use super::{Arguments, address};

@@ -1,4 +1,8 @@
 //! Locks on files: `flock`, and `fcntl` with `F_SETLK` and its relatives.
+//!
+//! **INV-KERNEL-LOCK** A lock on a file ends with its owner: a POSIX lock with the first closing of
+//! the file by its table of descriptors, the others with their open file. Then every thread that
+//! waits for a lock of the file looks again.
 
 use super::{Arguments, address};
 use crate::errno::Errno;

@@ -3,6 +3,9 @@
 //! A call that sleeps is made again and continues after the messages that it has moved
 //! ([`MessageProgress`]).
 //!
+//! **INV-KERNEL-MESSAGES** `sendmmsg` and `recvmmsg` move each message once, however often they
+//! sleep, and return how many they moved if a signal or an error ends them.
+//!
 //! Not guaranteed: that an error after the first message is reported by the next call on the socket
 //! (`sk_err`).
 

@@ -3,6 +3,9 @@
 //! Memory calls are decoded by `pagewright_syscall` (`memory`, `caller`). Every other file has the
 //! calls of one subject.
 //!
+//! **INV-KERNEL-CALLS** No system call with arguments of any kind ends the kernel, keeps it from
+//! serving others, or keeps memory after its process has ended.
+//!
 //! Not guaranteed: that a call does more than its function says.
 
 mod attribute;

@@ -4,6 +4,14 @@
 //! process or to ignore the signal. A handler gets a frame on its stack with Linux's layout
 //! (`arch/*/kernel/signal*.c`), because programs read it.
 //!
+//! **INV-KERNEL-KILL** `SIGKILL` ends a process whatever its threads wait for.
+//!
+//! **INV-KERNEL-FATAL** A signal whose action is to end the process without a core dump, and which
+//! a waiting thread of it does not block, ends the process at once, whatever its threads wait for.
+//!
+//! **INV-KERNEL-INIT** No signal that a process sends, or a timer, ends the first process, to which
+//! orphans go.
+//!
 //! Not guaranteed: stopping and continuing.
 
 #[cfg(target_arch = "aarch64")]

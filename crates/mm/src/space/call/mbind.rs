@@ -4,6 +4,10 @@
 //! move after that. With `MPOL_MF_STRICT`, the call fails if a page is on a node that it does not
 //! name; if it moves pages, too, it fails if one has not moved, and the policy is set.
 //!
+//! **INV-POLICY-SHARED** A change of policy first breaks the page tables of its range that other
+//! spaces share. Otherwise a fault for all sharers would choose a node for spaces that do not
+//! agree.
+//!
 //! Not guaranteed: that all pages move.
 
 use crate::error::{MmError, bounded};

@@ -6,7 +6,7 @@
 //! each page counts the entries of locked mappings that map it (INV-LRU-LOCKS). Linux's count may
 //! be too low, because it does not count while a page is off its list.
 //!
-//! INV-LOCK-LIMIT: without `CAP_IPC_LOCK`, no call leaves more pages locked than `RLIMIT_MEMLOCK`
+//! **INV-LOCK-LIMIT** Without the privilege, no call leaves more pages locked than `RLIMIT_MEMLOCK`
 //! allows. A page counts once for each mapping.
 //!
 //! Not guaranteed: that every page of locked memory is resident. A page that could not be populated

@@ -7,6 +7,9 @@
 //! | `mlock` | `mlock`, `mlock2`, `munlock`, `mlockall`, `munlockall` |
 //! | `mseal`, `msync`, `mincore`, `mbind` | the calls of the same names |
 //! | `flags` | the flags of these calls |
+//!
+//! **INV-MM-COMMIT** A call that returns an error has changed nothing, except where Linux itself
+//! has a partial effect and the call says so.
 
 mod brk;
 mod flags;

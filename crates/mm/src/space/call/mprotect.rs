@@ -1,4 +1,6 @@
 //! `mprotect(2)`: changes the rights of mappings.
+//!
+//! **INV-MM-REDUCED** When a call that takes rights away returns, no CPU holds them.
 
 use crate::error::MmError;
 use crate::mm::Mm;

@@ -16,9 +16,11 @@
 //! the move and the source after it.
 //!
 //! Protocol: everything that can fail comes first: limits, the charge, reservations in the tree,
-//! tables for the destination. INV-REMAP-WHOLE: a move of one mapping succeeds or has changed
-//! nothing. In some of these cases Linux has unmapped the destination by then; here it is still
-//! mapped.
+//! tables for the destination.
+//!
+//! **INV-REMAP-WHOLE** A move of one mapping succeeds, or has changed nothing.
+//!
+//! In some of these cases Linux has unmapped the destination by then; here it is still mapped.
 //!
 //! Not guaranteed: an order of the flushes of a move. All are complete when the call returns.
 

@@ -1,4 +1,10 @@
 //! `munmap(2)`: removes mappings.
+//!
+//! **INV-MM-UNMAPPED** When a call that unmaps returns, no CPU can use the old mapping, even if
+//! another call maps the range again.
+//!
+//! **INV-MM-BLOCKS** A call changes the pages that it names and no others: where its range cuts a
+//! block of 2 MiB, the block is split before anything changes.
 
 use crate::error::{MmError, bounded};
 use crate::mm::Mm;

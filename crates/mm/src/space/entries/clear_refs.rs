@@ -1,9 +1,11 @@
 //! `/proc/PID/clear_refs`: clears accessed or soft-dirty bits (`clear_refs_write`).
 //!
-//! INV-SOFT-DIRTY: [`Mm::pagemap`] reports a page as soft-dirty if it was written since the bits
-//! were cleared, or if its mapping was created since. Clearing removes the soft-dirty bit and the
-//! write bit from every leaf, so that the next store faults. An operation that makes a leaf
-//! writable again sets the soft-dirty bit, or leaves the leaf read-only for the fault to do so.
+//! **INV-SOFT-DIRTY** A page is reported as soft-dirty if it was stored to, mapped, or pinned for
+//! writing since soft-dirty bits were cleared.
+//!
+//! Clearing removes the soft-dirty bit and the write bit from every leaf, so that the next store
+//! faults. An operation that makes a leaf writable again sets the soft-dirty bit, or leaves the
+//! leaf read-only for the fault to do so.
 
 use crate::error::MmError;
 use crate::mm::Mm;

@@ -1,10 +1,11 @@
 //! Moves entries to other addresses of a space (`move_page_tables`).
 //!
-//! INV-REMAP-FLUSH: the old address of a page is flushed while the tables of both addresses are
-//! locked. Otherwise another CPU could unmap the page at its new address, flush only that address
-//! and free the page, while a CPU still uses the old address (CVE-2018-18281). Tables that move
-//! whole are flushed together, before the space is released: every operation that unmaps pages
-//! holds the space.
+//! **INV-REMAP-FLUSH** The old address of a page is flushed while the tables of both addresses are
+//! locked. Otherwise another thread could unmap the new address and free the page while a CPU still
+//! uses the old one (CVE-2018-18281). Tables that move whole are flushed before the space is
+//! released.
+//!
+//! Every operation that unmaps pages holds the space, so these may be flushed together.
 //!
 //! A table moves whole if both addresses are aligned to its span and none is in its way, and if the
 //! soft-dirty bits below it need not be set. Otherwise its entries move one by one.

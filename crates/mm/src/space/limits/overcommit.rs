@@ -9,10 +9,12 @@
 //!
 //! Protocol: a call *charges* the pages that it is about to map before it changes anything
 //! ([`Mm::charge`]), and the space records the charge. At the end of the call, successful or not,
-//! [`Mm::settle_charge`] returns the part of the charge that no mapping needs. INV-MM-COMMITTED: at
-//! rest, the committed memory is the pages of all mappings with
-//! [`VmFlags::ACCOUNT`](crate::space::VmFlags::ACCOUNT) and the charge of each shared-memory
-//! object: all its pages if a mapping created it, otherwise the pages that it has.
+//! [`Mm::settle_charge`] returns the part of the charge that no mapping needs.
+//!
+//! **INV-MM-COMMITTED** At rest, the committed memory is the pages of all mappings with the
+//! `ACCOUNT` flag, and what was charged for shared memory.
+//!
+//! An object is charged all its pages if a mapping created it, otherwise the pages that it has.
 //!
 //! Not guaranteed: that a committed page can be allocated. Only policy 2 has a limit, and not all
 //! memory is counted.

@@ -1,4 +1,7 @@
 //! One mapping of an address space, and its flags.
+//!
+//! **INV-VMA-INHERITED** A mapping with pages that its process has from its parent does not merge
+//! with one that the process made: on Linux its `anon_vma_chain` has more than one entry.
 
 use crate::file::FileObject;
 use crate::policy::MemPolicy;

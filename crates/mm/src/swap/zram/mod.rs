@@ -14,8 +14,8 @@
 //! [`Urgency::Reserve`], because writing a page out frees more memory than it takes. Only frames
 //! are allocated once the device exists.
 //!
-//! INV-ZRAM-KEPT: a slot holds what was last written to it until it is discarded, and a write that
-//! fails changes nothing.
+//! **INV-ZRAM-KEPT** A slot of a compressed device holds the page that was written to it last,
+//! until it is discarded. A write that fails has changed nothing.
 //!
 //! Not guaranteed: that swapping to the device frees memory. An incompressible page takes a whole
 //! frame, as before.

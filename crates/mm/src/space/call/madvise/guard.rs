@@ -4,8 +4,8 @@
 //! `GuardRemove` and the end of the mapping remove it. It stays when the mapping moves or gets
 //! other rights, and fork copies it.
 //!
-//! INV-GUARD: from the return of `GuardInstall` until the guard is removed or its mapping ends,
-//! every access to the page is refused.
+//! **INV-GUARD** From the return of `MADV_GUARD_INSTALL` until the guard or its mapping is removed,
+//! every access to the page is refused, in children too.
 //!
 //! Neighbours: `fault` refuses the access; `fork` copies markers; `zap` keeps or clears them.
 //!

@@ -1,4 +1,11 @@
 //! Advice that acts on the pages of a mapping and does not change the mapping.
+//!
+//! **INV-TLB-RACE** An operation that clears entries while other operations may read the space
+//! holds the space until the entries are flushed. So an operation that then acquires the space
+//! exclusively and finds an entry cleared finds it flushed, too.
+//!
+//! **INV-LAZYFREE-WHOLE** `MADV_FREE` of a part of a large folio lets reclaim discard that part
+//! alone. The folio is split first, or stays as it is.
 
 use super::{Advice, Walk, check};
 use crate::error::MmError;
