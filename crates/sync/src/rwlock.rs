@@ -1,8 +1,8 @@
 //! A lock for many readers or one writer (as Linux's `mmap_lock` and `i_mmap_rwsem`).
 //!
-//! Readers do not keep a writer out (INV-LOCK-WRITER). A writer that has waited for a while has new
-//! readers wait, as Linux's `RWSEM_FLAG_HANDOFF` does after 4 ms. Until then they overtake it: if
-//! the host of a virtual machine runs its CPUs in turn, each turn that one waits for takes long.
+//! A writer that has waited for a while has new readers wait, as Linux's `RWSEM_FLAG_HANDOFF` does
+//! after 4 ms. Until then they overtake it: if the host of a virtual machine runs its CPUs in turn,
+//! each turn that one waits for takes long.
 //!
 //! So a CPU that reads must not wait to read again before it releases the lock.
 //!

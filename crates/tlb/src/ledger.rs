@@ -5,11 +5,6 @@
 //! flush of its TLB, on arm64 a completing barrier (DSB) for the invalidations that this CPU had
 //! issued. A debt is settled when the clock of every CPU in its mask has reached its key.
 //!
-//! The clock is sampled before the act and published after it (INV-LEDGER-SAMPLE): a debt that
-//! arises in between is younger than the sample, so the act never counts for it. Only an act that
-//! covers *all* debts of its CPU advances the clock (INV-LEDGER-FULL); a flush of one space does
-//! not.
-//!
 //! Masks of the latest keys are kept in a ring. A mask that is overwritten there is added to a
 //! bucket, and a key that is no longer in the ring is owed by the union of the buckets that may hold
 //! it, which is more than it was. A merged key is owed by every CPU.

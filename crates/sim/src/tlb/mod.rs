@@ -4,8 +4,6 @@
 //! and a walk cache for each level of table entry. The profile says which array holds which page
 //! size ([`Route`]); a size that no array of a TLB level holds is not cached at that level.
 //!
-//! An entry may be stale. It stays until it is evicted or invalidated (INV-SIM-STALE).
-//!
 //! **INV-SIM-STALE** A simulated CPU drops what it has cached of page tables by eviction, by an
 //! invalidation that names it, or by a fault where the architecture says so; never because the
 //! tables changed. Otherwise a missing flush could not show.
