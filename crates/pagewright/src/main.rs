@@ -32,7 +32,7 @@ mod progress;
 mod setting;
 mod show;
 
-use clap::Parser;
+use clap::{CommandFactory, FromArgMatches, Parser};
 use nix::sys::signal::{SigSet, Signal};
 use pagewright_capture::cleanup;
 use std::process::ExitCode;
@@ -47,6 +47,9 @@ struct Cli {
     command: Option<command::Command>,
 }
 
+/// What the standard library says of a text that is not a number from 0.
+const NO_NUMBER: &str = "invalid digit found in string";
+
 /// The exit status that a shell reports for a program ended by SIGINT.
 const INTERRUPTED: i32 = 130;
 
@@ -56,7 +59,8 @@ fn main() -> ExitCode {
     if ctrlc::try_set_handler(|| cleanup::exit(INTERRUPTED)).is_err() {
         exit_on_signals();
     }
-    let cli = match Cli::try_parse() {
+    let parsed = numbers_may_be_negative(Cli::command()).try_get_matches();
+    let cli = match parsed.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
         Err(error) if error.exit_code() == 0 => {
             let _ = error.print();
@@ -66,7 +70,7 @@ fn main() -> ExitCode {
         Err(error) => {
             let text = error.to_string();
             let paragraph: Vec<&str> = text.lines().map(str::trim).take_while(|line| !line.is_empty()).collect();
-            let line = paragraph.join(" ");
+            let line = paragraph.join(" ").replace(NO_NUMBER, "must be a number from 0");
             return print_error(&format!("{}{}", line.trim_start_matches("error: "), similar_words(&error)));
         }
     };
@@ -74,6 +78,16 @@ fn main() -> ExitCode {
         Ok(status) => status,
         Err(error) => print_error(&error.to_string()),
     }
+}
+
+/// Takes `-1` after an option as its value, which is refused as that of this option.
+fn numbers_may_be_negative(command: clap::Command) -> clap::Command {
+    let takes_values = |arg: &clap::Arg| arg.get_action().takes_values();
+    let command = command.mut_args(|arg| match takes_values(&arg) {
+        true => arg.allow_negative_numbers(true),
+        false => arg,
+    });
+    command.mut_subcommands(numbers_may_be_negative)
 }
 
 /// Waits in a thread for SIGINT and SIGTERM, unless they are ignored; then cleans up and exits.

@@ -29,7 +29,7 @@ pub(crate) struct MachineOptions {
     #[arg(long, value_name = "NAME")]
     pub(crate) profile: Option<String>,
     /// Number of CPUs, 1 to 256.
-    #[arg(long, value_name = "N", default_value_t = 4, value_parser = parse_cpus, allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = parse_cpus)]
     pub(crate) cpus: u16,
     /// Memory on a single node, in bytes or with a suffix K, M, G or T (units of 1024).
     ///
@@ -38,14 +38,14 @@ pub(crate) struct MachineOptions {
     ///
     /// For a capture also a percentage, such as 50%: 100% is the sum of the peak RSS of its program
     /// images on Linux.
-    #[arg(long, value_name = "SIZE", conflicts_with = "node", allow_negative_numbers = true)]
+    #[arg(long, value_name = "SIZE", conflicts_with = "node")]
     pub(crate) mem: Option<String>,
     #[command(flatten)]
     pub(crate) nodes: NodeOptions,
     /// Size of a swap device outside the machine's memory, 4K to 512G.
     ///
     /// There is no swap by default.
-    #[arg(long, value_name = "SIZE", allow_negative_numbers = true)]
+    #[arg(long, value_name = "SIZE")]
     pub(crate) swap: Option<String>,
     /// Seed of the scheduler, of TLB replacement and of the workload.
     ///

@@ -174,6 +174,7 @@ fn the_tour_replays_the_schedule_of_its_token() {
 #[test]
 fn impossible_machines_are_refused_by_the_option() {
     let sort = &capture("sort");
+    assert_refused(&["replay", sort, "--seed", "-1"], &["--seed", "-1", "must be a number from 0"]);
     assert_refused(&["replay", sort, "--cpus", "0"], &["--cpus", "from 1 to 256"]);
     assert_refused(&["replay", sort, "--mem", "0"], &["--mem", "no memory"]);
     assert_refused(&["replay", sort, "--node", "0:0"], &["--node", "no memory"]);
@@ -216,7 +217,7 @@ fn impossible_nodes_and_distances_are_refused_by_the_option() {
         let two = ["0:64M,cpus=0-2", "1:64M"];
         with(&["0:64M", "1:0"], &[], &["--node", "node 1 has no memory"]);
         with(&["0:64M", "1:many"], &[], &["--node", "'many' is not a size"]);
-        with(&["0:64M", "1:64M,cpus=4"], &[], &["--node", "node 1 names CPU 4", "4 CPUs"]);
+        with(&["0:64M", "1:64M,cpus=4"], &[], &["--node", "node 1 names CPU 4", "last CPU of the machine is 3"]);
         with(&["0:64M,cpus=0-2", "1:64M,cpus=2-3"], &[], &["--node", "CPU 2", "node 0", "node 1"]);
         with(&["0:64M", "2:64M"], &[], &["--node", "node 2 is given in place of node 1"]);
         with(&two, &["0:20"], &["--distance", "'0:20' is not a distance", "0,1:20"]);
@@ -329,7 +330,7 @@ fn impossible_boots_are_refused() {
     boot(&["--mem", "100T"], &["16 TiB"]);
     let scratch = Scratch::new("boot");
     boot(&["--mem", "1028K"], &["--mem", "1052672 bytes", "MiB"]);
-    boot(&["--node", "0:1G,cpus=4"], &["--node", "CPU 4", "1 CPUs"]);
+    boot(&["--node", "0:1G,cpus=4"], &["--node", "CPU 4", "is 0"]);
     boot(&["--swap", "0"], &["--swap 0", "at least 4K"]);
     boot(&["--set", "nopcid=1"], &["--set nopcid=1", "not of the kernel"]);
     boot(&["--set", "tlb_batch=3"], &["--set tlb_batch=3", "never, auto or always"]);

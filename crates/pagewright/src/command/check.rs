@@ -10,6 +10,7 @@
 use super::{CommandError, examples};
 use crate::options::{NodeOptions, OptionError, parse_isa};
 use crate::progress::StepProgress;
+use crate::show::cpus;
 use pagewright_check::{Antecedent, ReplayToken, Tally, explain};
 use pagewright_fuzz::against::{self, AgainstError, HugePrograms};
 use pagewright_fuzz::random::{
@@ -375,8 +376,10 @@ pub(super) fn bug_text(bug: &BugReport, drawn: bool, more: &str) -> String {
     let (left, whole) = (bug.program.len(), bug.whole.len());
     let _ = writeln!(
         text,
-        "on {}, {} CPUs, seed {}; minimised to {left} of {whole} operations",
-        bug.isa, shape.cpus, bug.program.seed
+        "on {}, {}, seed {}; minimised to {left} of {whole} operations",
+        bug.isa,
+        cpus(shape.cpus.into()),
+        bug.program.seed
     );
     let (setup, body) = bug.program.steps();
     if !setup.is_empty() {

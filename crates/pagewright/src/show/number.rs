@@ -13,6 +13,11 @@ pub(crate) fn grouped(value: u64) -> String {
     text
 }
 
+/// So many CPUs, in words: `1 CPU`, `4 CPUs`.
+pub(crate) fn cpus(count: u64) -> String {
+    format!("{count} {}", if count == 1 { "CPU" } else { "CPUs" })
+}
+
 /// The change from `before` to `after` in per cent; `-` if `before` is 0 and `after` is not.
 pub(crate) fn change(before: u64, after: u64) -> String {
     match (before, after) {

@@ -1,6 +1,6 @@
 //! Prints one replay: counts, then modelled times, then what was measured, each apart.
 
-use super::number::{TimeUnit, grouped, memory};
+use super::number::{TimeUnit, cpus, grouped, memory};
 use super::{faults, images};
 use pagewright_capture::replay::ReplayReport;
 use pagewright_sim::MachineEvent;
@@ -74,10 +74,10 @@ pub(super) fn machine(report: &ReplayReport) -> String {
     let of = |name| report.config.get(name).unwrap_or(0);
     let swap = Some(of("swap_bytes")).filter(|bytes| *bytes > 0);
     format!(
-        "{} ({}, {} CPUs, {}{}, seed {})",
+        "{} ({}, {}, {}{}, seed {})",
         report.profile,
         report.isa,
-        of("cpus"),
+        cpus(of("cpus")),
         memory(of("memory_bytes")),
         swap.map_or(String::new(), |bytes| format!(", {} of swap", memory(bytes))),
         of("seed")

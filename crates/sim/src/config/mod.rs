@@ -271,7 +271,7 @@ pub enum ConfigError {
         bytes: u64,
     },
     /// A node names a CPU that the machine does not have.
-    #[error("node {node} names CPU {cpu}; the machine has {cpus} CPUs, counted from 0")]
+    #[error("node {node} names CPU {cpu}; the last CPU of the machine is {}", cpus - 1)]
     NoSuchCpu {
         /// The node.
         node: NodeId,

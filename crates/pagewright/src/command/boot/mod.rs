@@ -42,10 +42,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME")]
     machine: Option<String>,
     /// Number of CPUs, 1 to 256.
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = parse_cpus, allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = parse_cpus)]
     cpus: u16,
     /// Memory on a single node, whole MiB, such as 512M or 2G; --node replaces it.
-    #[arg(long, value_name = "SIZE", default_value = "512M", conflicts_with = "node", allow_negative_numbers = true)]
+    #[arg(long, value_name = "SIZE", default_value = "512M", conflicts_with = "node")]
     mem: String,
     #[command(flatten)]
     nodes: NodeOptions,
@@ -74,7 +74,7 @@ pub(crate) struct Args {
     /// Size of a swap device, compressed into the machine's own memory (zram), 4K to 512G.
     ///
     /// There is no swap by default.
-    #[arg(long, value_name = "SIZE", allow_negative_numbers = true)]
+    #[arg(long, value_name = "SIZE")]
     swap: Option<String>,
     /// Stop the machine after this many seconds.
     ///

@@ -28,6 +28,7 @@ use crate::files::CommandFiles;
 use crate::made_by::MadeBy;
 pub(crate) use crate::page::Table;
 use crate::progress::StepProgress;
+use crate::show::cpus;
 pub(crate) use claim::{Claim, Comparison, FigureKind, Promise, RULE, Verdict};
 pub(crate) use clear::judged::judge as judge_clears;
 pub(crate) use document::{Evaluation, Plot, PlotAxis, PlotScale, Run, Series};
@@ -180,7 +181,7 @@ fn measured_on(facts: &HostFacts) -> BTreeMap<String, String> {
     let computer = if facts.is_virtual { "a virtual machine" } else { "no hypervisor reported" };
     BTreeMap::from([
         ("computer".to_owned(), computer.to_owned()),
-        ("CPU".to_owned(), format!("{}, {} CPUs", facts.model, facts.cpus)),
+        ("CPU".to_owned(), format!("{}, {}", facts.model, cpus(facts.cpus as u64))),
         ("system".to_owned(), format!("Linux {}, load {:.2}", facts.kernel_release, facts.load_percent as f64 / 100.0)),
     ])
 }
@@ -209,5 +210,6 @@ fn chosen(names: &[String]) -> Result<Vec<(&'static str, Evaluate, &'static str)
         let of_name = ALL.iter().find(|(known, ..)| known == name).copied();
         of_name.ok_or_else(|| CommandError::Evaluate(EvaluateError::Unknown { name: name.clone() }))
     };
-    names.iter().map(by_name).collect()
+    let is_new = |(at, name): &(usize, &String)| !names[..*at].contains(name);
+    names.iter().enumerate().filter(is_new).map(|(_, name)| by_name(name)).collect()
 }

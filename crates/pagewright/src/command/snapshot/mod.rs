@@ -31,7 +31,7 @@ pub(crate) struct Args {
     /// Process to read, by its number; the right to trace it is needed (ptrace(2)).
     ///
     /// The process is only read, and goes on meanwhile.
-    #[arg(value_parser = parse_pid, allow_negative_numbers = true)]
+    #[arg(value_parser = parse_pid)]
     pid: i32,
     /// Also write everything to a file as JSON (docs/json.md).
     #[arg(long, value_name = "FILE")]

@@ -33,6 +33,7 @@ mod prealloc;
 
 use super::{Context, Evaluation, Run, Scale, Table};
 use crate::command::CommandError;
+use crate::show::cpus;
 use bench::Bench;
 use pagewright_host::HostFacts;
 use pagewright_types::Counter;
@@ -112,7 +113,7 @@ fn measured_on(facts: &HostFacts, bench: &Bench, cache: &bench::CacheMeasurement
     let denied = if caps.is_denied() { "; on the deny-list" } else { "" };
     let mut measured_on = super::measured_on(facts);
     measured_on.extend([
-        ("CPU".to_owned(), format!("{}{signature}, {} CPUs{denied}", facts.model, facts.cpus)),
+        ("CPU".to_owned(), format!("{}{signature}, {}{denied}", facts.model, cpus(facts.cpus as u64))),
         ("last-level cache".to_owned(), format!("reports {}; {}", mebibytes(facts.reported_cache), cache.cache_text())),
         ("calibration".to_owned(), cache.calibration_text()),
         ("huge pages".to_owned(), bench.huge_pages()),
