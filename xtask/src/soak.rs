@@ -51,6 +51,7 @@ pub(crate) fn run() -> Result<(), Error> {
         command.args(words).current_dir(&workspace.workspace_root);
         command
     };
+    let script = |name: &str| Command::new(workspace.workspace_root.join("tests").join(name));
     // Each program that cargo builds runs under the watchdog; nested tasks have their own.
     let watched = watch::cargo_options(watch::LONG)?;
     let search = |words: &[&str]| {
@@ -93,11 +94,9 @@ pub(crate) fn run() -> Result<(), Error> {
             longer(&["pagewright-mm", "pagewright-tlb"], "all", &SEARCHES),
         ),
         step("planted bugs are found from several seeds", planted),
-        step(
-            "the README's test fails without its flush",
-            Command::new(workspace.workspace_root.join("tests/own-code.sh")),
-        ),
-        step("four jobs of Debian take Linux's faults", Command::new(workspace.workspace_root.join("tests/jobs.sh"))),
+        step("four jobs of Debian take Linux's faults", script("jobs.sh")),
+        step("the README's test fails without its flush", script("own-code.sh")),
+        step("a published crate's test fails without its caller's flush", script("published-code.sh")),
         step("all captures give the same figures for the same seed", cargo(&["xtask", "repeat"])),
         step("whole workloads repeat", longer(&["pagewright-capture"], "all", &["determinism::"])),
         step("the longest counted evaluation writes the same document twice", longer(&["pagewright"], "evaluate", &[])),
