@@ -196,7 +196,7 @@ impl<I: Isa> Check<I> {
         self
     }
 
-    /// Sets how many schedules to try at most.
+    /// Sets how many schedules to try at most; the default is 2,000.
     #[must_use]
     pub fn schedules(mut self, schedules: u32) -> Self {
         self.plan.schedules = schedules;

@@ -41,7 +41,7 @@ impl fmt::Display for CodeLocation {
 /// The path without `folder/..`, which the `path` attribute of a module leaves in it.
 fn without_parents(path: &str) -> String {
     let mut parts: Vec<&str> = Vec::new();
-    for part in path.split('/') {
+    for part in user_code::without_registry(path).split('/') {
         match parts.last() {
             Some(folder) if part == ".." && *folder != ".." => _ = parts.pop(),
             Some(_) | None => parts.push(part),

@@ -109,11 +109,17 @@ fn is_of_user(symbol: &Symbol) -> bool {
     is_frame_of_user(file.as_deref(), &function)
 }
 
+/// The path of a file of a published crate from its folder on, `x86_64-0.15.5/src/…`.
+pub(crate) fn without_registry(path: &str) -> &str {
+    let registry = path.split_once("/registry/src/").and_then(|(_, rest)| rest.split_once('/'));
+    registry.map_or(path, |(_, path)| path)
+}
+
 /// The source line of a symbol, or else its function and the offset of `address` there.
 fn text_of(symbol: &Symbol, address: usize) -> Option<String> {
     let mut text = String::new();
     if let (Some(file), Some(line)) = (symbol.filename(), symbol.lineno()) {
-        let _ = write!(text, "{}:{line}", file.display());
+        let _ = write!(text, "{}:{line}", without_registry(&file.to_string_lossy()));
     } else {
         let start = symbol.addr().map_or(address, |start| start as usize);
         let _ = write!(text, "{:#}+{:#x}", symbol.name()?, address.wrapping_sub(start));
@@ -210,6 +216,13 @@ mod tests {
         }
         assert!(!is_frame_of_user(Some("../sysdeps/x86_64/multiarch/memmove.S"), "__memmove_avx_unaligned_erms"));
         assert!(is_frame_of_user(Some("/home/a/kernel/src/lib.rs"), "memset_entries<u64>"));
+    }
+
+    #[test]
+    fn a_file_of_a_published_crate_is_named_from_its_folder_on() {
+        let file = "/root/.cargo/registry/src/index.crates.io-1949cf8c6b5b557f/x86_64-0.15.5/src/lib.rs";
+        assert_eq!(without_registry(file), "x86_64-0.15.5/src/lib.rs");
+        assert_eq!(without_registry("/home/a/kernel/src/lib.rs"), "/home/a/kernel/src/lib.rs");
     }
 
     #[test]

@@ -100,29 +100,52 @@ fn step_line(command: &str, step: &str, elapsed: Duration) -> String {
     format!("pagewright: {command}, {} s: {step}", elapsed.as_secs())
 }
 
-/// A trace reader that shows how much of the trace has been read.
-pub(crate) struct ProgressReader<R: Read> {
-    reader: TraceReader<R>,
+/// How much of a trace all replays of a command have read: a bar, or a line at intervals.
+pub(crate) struct ReplayProgress {
     bar: ProgressBar,
-    /// Number of bytes read, for the heartbeat.
+    /// Bytes read, for the heartbeat.
     read: Arc<AtomicU64>,
     _heartbeat: Option<Heartbeat>,
 }
 
-impl<R: Read> ProgressReader<R> {
-    /// Wraps `reader`, whose trace is `bytes` long; `label` names the trace.
-    pub(crate) fn new(reader: TraceReader<R>, bytes: u64, label: &str) -> Self {
-        let bar = ProgressBar::new(bytes).with_message(label.to_owned());
+impl ReplayProgress {
+    /// Begins to show `replays` replays of a trace that is `bytes` long; `label` names it.
+    pub(crate) fn start(bytes: u64, replays: usize, label: String) -> Self {
+        let all = bytes * replays as u64;
+        let bar = ProgressBar::new(all).with_message(label.clone());
         if let Ok(style) = ProgressStyle::with_template("{msg:24!} {bar:40} {percent:>3}% {eta}") {
             bar.set_style(style);
         }
         let read = Arc::new(AtomicU64::new(0));
-        let (label, so_far) = (label.to_owned(), Arc::clone(&read));
-        let print = move || {
-            let percent = so_far.load(Ordering::Relaxed) * 100 / bytes.max(1);
-            eprintln!("pagewright: {label}: {percent} % replayed");
-        };
-        Self { reader, bar, read, _heartbeat: Heartbeat::without_terminal(print) }
+        let so_far = Arc::clone(&read);
+        let print = move || eprintln!("{}", replay_line(&label, so_far.load(Ordering::Relaxed), all, replays));
+        Self { bar, read, _heartbeat: Heartbeat::without_terminal(print) }
+    }
+}
+
+impl Drop for ReplayProgress {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+/// The line of a heartbeat.
+fn replay_line(label: &str, read: u64, all: u64, replays: usize) -> String {
+    let of = if replays == 1 { "replayed".to_owned() } else { format!("of {replays} replays done") };
+    format!("pagewright: {label}: {} % {of}", read * 100 / all.max(1))
+}
+
+/// A trace reader that shows how much it has read.
+pub(crate) struct ProgressReader<R: Read> {
+    reader: TraceReader<R>,
+    progress: Arc<ReplayProgress>,
+    /// Bytes that `progress` has of this reader.
+    shown: u64,
+}
+
+impl<R: Read> ProgressReader<R> {
+    pub(crate) fn new(reader: TraceReader<R>, progress: Arc<ReplayProgress>) -> Self {
+        Self { reader, progress, shown: 0 }
     }
 }
 
@@ -132,15 +155,11 @@ impl<R: Read> EventSource for ProgressReader<R> {
     }
 
     fn next_batch(&mut self, batch: &mut Vec<TraceEvent>) -> Result<bool, TraceError> {
-        self.bar.set_position(self.reader.offset());
-        self.read.store(self.reader.offset(), Ordering::Relaxed);
+        let more = self.reader.offset() - self.shown;
+        self.shown += more;
+        self.progress.bar.inc(more);
+        self.progress.read.fetch_add(more, Ordering::Relaxed);
         self.reader.next_batch(batch)
-    }
-}
-
-impl<R: Read> Drop for ProgressReader<R> {
-    fn drop(&mut self) {
-        self.bar.finish_and_clear();
     }
 }
 
@@ -152,6 +171,12 @@ mod tests {
     fn a_line_says_which_command_takes_how_long_for_what() {
         let line = step_line("evaluate", "forks of 512 MiB", Duration::from_millis(31_900));
         assert_eq!(line, "pagewright: evaluate, 31 s: forks of 512 MiB");
+    }
+
+    #[test]
+    fn a_line_is_about_all_replays_together() {
+        assert_eq!(replay_line("a.pwt", 50, 100, 1), "pagewright: a.pwt: 50 % replayed");
+        assert_eq!(replay_line("a.pwt", 150, 600, 6), "pagewright: a.pwt: 25 % of 6 replays done");
     }
 
     #[test]

@@ -151,7 +151,11 @@ fn help_entry(name: &str, default: &dyn Display, values: &dyn Display, meaning: 
 fn known_or_similar(name: &str) -> String {
     let names = || MmSetting::ALL.iter().map(|setting| setting.name()).chain([Setting::NO_PCID]);
     let similar = suggestion(name, names());
-    if similar.is_empty() { format!("; the settings are {}", names().collect::<Vec<_>>().join(", ")) } else { similar }
+    if similar.is_empty() {
+        format!("; the settings are {}; docs/settings.md describes them", names().collect::<Vec<_>>().join(", "))
+    } else {
+        similar
+    }
 }
 
 /// The known word that a misspelt one most resembles, as a question; empty if it resembles none.

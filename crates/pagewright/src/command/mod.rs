@@ -75,7 +75,7 @@ pub(crate) enum CommandError {
     #[error(transparent)]
     Files(#[from] SharedFile),
     /// A file could not be written.
-    #[error("{}: {source}", path.display())]
+    #[error("cannot write {}: {source}", path.display())]
     Write {
         /// The file.
         path: PathBuf,

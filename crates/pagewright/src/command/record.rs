@@ -3,7 +3,7 @@
 use super::{CommandError, examples};
 use crate::files::CommandFiles;
 use crate::progress::{Heartbeat, INTERVAL};
-use crate::show::size;
+use crate::show::{counted, size};
 use pagewright_capture::record::{RecordOptions, RecordProgress, RecordStage, RecordTool, find_program, record};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -69,12 +69,12 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, CommandError> {
     }
     let summary = &recording.summary;
     eprintln!(
-        "pagewright: {}: {} accesses in {} events, {} processes, {} threads",
+        "pagewright: {}: {} accesses in {} events, {}, {}",
         args.output.display(),
         summary.accesses,
         summary.events,
-        summary.processes,
-        summary.threads,
+        counted(summary.processes as u64, ["process", "processes"]),
+        counted(summary.threads as u64, ["thread", "threads"]),
     );
     if recording.limited {
         eprintln!("pagewright: the recording ended at --max-accesses, and the program with it");

@@ -4,7 +4,7 @@ use super::{CommandError, LabelledRun, OutFile, examples};
 use crate::files::CommandFiles;
 use crate::made_by::MadeBy;
 use crate::options::MachineOptions;
-use crate::progress::ProgressReader;
+use crate::progress::{ProgressReader, ReplayProgress};
 use crate::setting::Comparison;
 use crate::show::{self, ComparedColumn, ComparedRows};
 use pagewright_capture::replay::{EventSource, ReplayConfig, ReplayReport, replay};
@@ -14,6 +14,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread;
 
 /// Options of `replay`.
@@ -73,17 +74,17 @@ fn parse_seeds(text: &str) -> Result<u64, String> {
         .ok_or_else(|| "must be a number from 1 to 100".to_owned())
 }
 
-/// Opens a source anew for each replay; the argument says whether to show progress.
-pub(super) type OpenSource<'a> = dyn Fn(bool) -> Result<Box<dyn EventSource>, CommandError> + Sync + 'a;
+/// Opens a source anew for each replay; the argument is the number of all replays, for progress.
+pub(super) type OpenSource<'a> = dyn Fn(usize) -> Result<Box<dyn EventSource>, CommandError> + Sync + 'a;
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, CommandError> {
     let footprint = TraceReader::open(&args.trace)?.header().native.as_ref().map(NativeCounts::footprint);
     let (isa, config) = args.machine.build(footprint, None)?;
-    let open = |progress| -> Result<Box<dyn EventSource>, CommandError> {
-        if progress {
-            return Ok(Box::new(open_with_progress(&args.trace)?));
-        }
-        Ok(Box::new(TraceReader::open(&args.trace)?))
+    let progress = OnceLock::new();
+    let open = |replays| -> Result<Box<dyn EventSource>, CommandError> {
+        let reader = TraceReader::open(&args.trace)?;
+        let progress = progress.get_or_init(|| Arc::new(replay_progress(&args.trace, replays)));
+        Ok(Box::new(ProgressReader::new(reader, Arc::clone(progress))))
     };
     replay_and_show(isa, &config, &args.machine, &args.output, &open)
 }
@@ -150,7 +151,7 @@ pub(super) fn replay_all(
         loop {
             let job = next.fetch_add(1, Ordering::Relaxed);
             let Some(config) = jobs.get(job) else { return done };
-            let replayed = open(job == 0).and_then(|mut source| Ok(replay(isa, &mut *source, config)?));
+            let replayed = open(jobs.len()).and_then(|mut source| Ok(replay(isa, &mut *source, config)?));
             done.push((job, replayed));
         }
     };
@@ -164,9 +165,8 @@ pub(super) fn replay_all(
     done.into_iter().map(|(_, replayed)| replayed).collect()
 }
 
-fn open_with_progress(path: &Path) -> Result<ProgressReader<impl std::io::Read + use<>>, CommandError> {
-    let reader = TraceReader::open(path)?;
+fn replay_progress(path: &Path, replays: usize) -> ReplayProgress {
     let bytes = std::fs::metadata(path).map_or(0, |meta| meta.len());
     let name = path.file_name().map_or(String::new(), |name| name.to_string_lossy().into_owned());
-    Ok(ProgressReader::new(reader, bytes, &name))
+    ReplayProgress::start(bytes, replays, name)
 }

@@ -1,7 +1,7 @@
 //! What a comparison of `cow_page_tables` means to a program: whether it forks, and why RSS rises.
 
 use super::compare::{ComparedColumn, sum_of_images};
-use super::number::grouped;
+use super::number::{counted, grouped};
 use pagewright_capture::replay::ReplayReport;
 use std::io::{self, Write};
 
@@ -23,8 +23,8 @@ pub(super) fn meaning(out: &mut impl Write, columns: &[ComparedColumn]) -> io::R
     let copied = |report: &ReplayReport| report.counters.get("pw_table_broken").unwrap_or(0);
     writeln!(
         out,
-        " The program forks {} times. After forks, stores copied {} of the tables that forks had shared.",
-        grouped(first.forks.forks),
+        " The program forks {}. After forks, stores copied {} of the tables that forks had shared.",
+        counted(first.forks.forks, ["time", "times"]),
         grouped(values().map(copied).max().unwrap_or(0))
     )?;
     let most = |pick: fn(&ReplayReport) -> u64| {

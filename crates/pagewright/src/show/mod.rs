@@ -15,6 +15,6 @@ mod single;
 
 pub(crate) use compare::{ComparedColumn, ComparedRows, comparison};
 pub(crate) use contents::contents;
-pub(crate) use number::{change, cpus, grouped, size};
+pub(crate) use number::{change, counted, cpus, grouped, size};
 pub(crate) use page::page;
 pub(crate) use single::report;

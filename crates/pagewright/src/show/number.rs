@@ -13,9 +13,14 @@ pub(crate) fn grouped(value: u64) -> String {
     text
 }
 
-/// So many CPUs, in words: `1 CPU`, `4 CPUs`.
+/// A count in words, `1 CPU` or `4 CPUs`.
+pub(crate) fn counted(count: u64, [one, more]: [&str; 2]) -> String {
+    format!("{} {}", grouped(count), if count == 1 { one } else { more })
+}
+
+/// So many CPUs, in words.
 pub(crate) fn cpus(count: u64) -> String {
-    format!("{count} {}", if count == 1 { "CPU" } else { "CPUs" })
+    counted(count, ["CPU", "CPUs"])
 }
 
 /// The change from `before` to `after` in per cent; `-` if `before` is 0 and `after` is not.
@@ -23,7 +28,10 @@ pub(crate) fn change(before: u64, after: u64) -> String {
     match (before, after) {
         (0, 0) => "0.0 %".to_owned(),
         (0, _) => "-".to_owned(),
-        _ => format!("{:+.1} %", (after as f64 - before as f64) * 100.0 / before as f64),
+        _ => match format!("{:+.1} %", (after as f64 - before as f64) * 100.0 / before as f64) {
+            text if text == "-0.0 %" => "+0.0 %".to_owned(),
+            text => text,
+        },
     }
 }
 
@@ -104,6 +112,12 @@ mod tests {
         assert_eq!(change(200, 150), "-25.0 %");
         assert_eq!(change(0, 5), "-");
         assert_eq!(change(0, 0), "0.0 %");
+        assert_eq!(change(10_000, 9_999), "+0.0 %");
+    }
+
+    #[test]
+    fn one_is_not_counted_as_many() {
+        assert_eq!([1, 0, 4000].map(cpus), ["1 CPU", "0 CPUs", "4,000 CPUs"]);
     }
 
     #[test]

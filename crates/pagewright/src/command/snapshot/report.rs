@@ -8,7 +8,7 @@ use super::costs::{ForkCosts, ForkTime};
 use super::counts::{Exposure, ForkedCounts, HugeCounts, HugeSetting, KindCounts, TableCounts};
 use super::process::{MappingKind, PAGE, ProcessMemory};
 use super::shared::SharedFork;
-use crate::show::size;
+use crate::show::{counted, size};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -158,8 +158,13 @@ impl SnapshotReport {
 
     /// Writes the tables and the assumptions.
     pub(super) fn write(&self, out: &mut impl Write) -> io::Result<()> {
-        let Self { pid, command, threads, counted, .. } = self;
-        writeln!(out, "\nProcess {pid}, {command}: {threads} threads, {} resident\n", size(counted.vm_rss_bytes))?;
+        let Self { pid, command, threads, counted: figures, .. } = self;
+        writeln!(
+            out,
+            "\nProcess {pid}, {command}: {}, {} resident\n",
+            counted(*threads, ["thread", "threads"]),
+            size(figures.vm_rss_bytes)
+        )?;
         for table in [self.mappings(), self.tables(), self.costs(), self.fork(), self.exposure(), self.huge()] {
             write_table(out, &table)?;
             writeln!(out)?;
@@ -198,7 +203,11 @@ impl SnapshotReport {
                 kib("kB", tables.bytes(), child.bytes()),
                 alone("kB, Linux's VmPTE", (vm_pte_bytes >> 10).to_string(), String::new()),
                 alone("kB, VmPTE without a page in them", without.to_string(), String::new()),
-                alone("kB if tables are shared, of the child alone", String::new(), shared.to_string()),
+                alone(
+                    "kB if tables are shared, of the child alone, before its first store",
+                    String::new(),
+                    shared.to_string(),
+                ),
             ],
         )
     }
@@ -208,14 +217,14 @@ impl SnapshotReport {
         let by = |name: &str, ns: f64, from: String| vec![name.to_owned(), format!("{ns:.1}"), from];
         let process = format!("{} entries below {} tables", costs.entries, costs.tables);
         let mut rows = vec![
-            by("base", costs.base_ns, "this process, without what is below".to_owned()),
+            by("base", costs.base_ns, "pagewright, without what is below".to_owned()),
             by("entry of 4 KiB", costs.entry_ns, process),
             by("table", costs.table_ns, format!("{} tables with an entry each", costs.tables)),
             by("mapping, entries copied", costs.copied_mapping_ns, "mappings of a touched page".to_owned()),
             by("mapping, entries not copied", costs.other_mapping_ns, "mappings of a file".to_owned()),
         ];
         rows.extend(costs.huge_leaf_ns.map(|ns| by("entry of 2 MiB", ns, "huge pages".to_owned())));
-        table("Costs of a fork, measured now by forks of this process", &["", "ns each", "of"], rows)
+        table("Costs of a fork, measured now by forks of pagewright itself", &["", "ns each", "of"], rows)
     }
 
     fn fork(&self) -> Table {
