@@ -143,6 +143,23 @@ fn misspelt_words_suggest_the_right_one() {
     assert_refused(&["boot", "--set", "tlb_bach=1", "x"], &["did you mean tlb_batch?"]);
 }
 
+/// `script` of util-linux gives the program a terminal.
+#[test]
+fn colours_are_for_terminals_and_no_color_turns_them_off() {
+    const ESCAPE: &[u8] = b"\x1b[";
+    let help = concat!(env!("CARGO_BIN_EXE_pagewright"), " replay --help");
+    let mut on_terminal = Command::new("script");
+    on_terminal.args(["--quiet", "--command", help, "/dev/null"]).env("TERM", "xterm").env_remove("NO_COLOR");
+    let has_colours = |command: &mut Command| {
+        let text = command.stdin(Stdio::null()).output().unwrap().stdout;
+        assert!(text.windows(8).any(|word| word == b"--oracle"), "help");
+        text.windows(ESCAPE.len()).any(|bytes| bytes == ESCAPE)
+    };
+    assert!(has_colours(&mut on_terminal));
+    assert!(!has_colours(on_terminal.env("NO_COLOR", "1")));
+    assert!(!has_colours(Command::new(env!("CARGO_BIN_EXE_pagewright")).args(["replay", "--help"])));
+}
+
 #[test]
 fn negative_and_too_large_numbers_name_the_range() {
     let sort = &capture("sort");
