@@ -96,7 +96,7 @@
 //! | --- | --- | --- | --- | --- | --- | --- | --- | --- |
 //! | Install | nothing | space | space | – | entry | – | space | everything |
 //! | StoreMany | nothing | space | space | space | – | space | space | everything |
-//! | EditWithoutRights | nothing | – | – | – | entry | entry | entry | entry |
+//! | EditProtNone | nothing | – | – | – | entry | entry | entry | entry |
 //! | Gather | nothing | space | space | space | – | space | space | everything |
 //! | ConcurrentGather | nothing | space | space | space | space | space | space | everything |
 //! | HandOver | nothing | table | table | table | – | table | space | everything |

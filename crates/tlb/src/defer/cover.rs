@@ -1,4 +1,4 @@
-//! Who must flush what: the cover that an operation owes for an entry which another has edited.
+//! What must be flushed: the cover that an operation owes for an entry which another has edited.
 //!
 //! [`required_cover`] is the table in the header of this crate as a function. Debug builds assert it
 //! where deferred flushes are paid; a test reaches each cell and compares it with what the machine
@@ -20,8 +20,8 @@ pub enum DependentOperation {
     Install,
     /// A store of many leaves, under an exclusive hold of the space ([`Tlb::flush_pending_table`](crate::Tlb::flush_pending_table)).
     StoreMany,
-    /// An edit of a leaf without rights ([`Tlb::may_owe_flush`](crate::Tlb::may_owe_flush)).
-    EditWithoutRights,
+    /// An edit of a leaf without rights, of `PROT_NONE` ([`Tlb::may_owe_flush`](crate::Tlb::may_owe_flush)).
+    EditProtNone,
     /// A gather that has [met](crate::Gather::meet) the table, and settles.
     Gather,
     /// The same, beside other gathers of the space ([`Gather::concurrent`](crate::Gather::concurrent)).
@@ -41,7 +41,7 @@ impl DependentOperation {
     pub const ALL: [Self; 9] = [
         Self::Install,
         Self::StoreMany,
-        Self::EditWithoutRights,
+        Self::EditProtNone,
         Self::Gather,
         Self::ConcurrentGather,
         Self::HandOver,
@@ -114,9 +114,9 @@ pub const fn required_cover(operation: DependentOperation, deferral: EntryDeferr
         (_, Entry::Paid) | (Op::SettleEntry, _) => FlushCover::Nothing,
         (Op::Install, Entry::Weakened | Entry::Covered)
         | (Op::StoreMany | Op::Gather | Op::HandOver, Entry::Gathered)
-        | (Op::EditWithoutRights, Entry::Pending | Entry::Lingering | Entry::Covered)
+        | (Op::EditProtNone, Entry::Pending | Entry::Lingering | Entry::Covered)
         | (Op::Widen, Entry::Pending | Entry::Lingering | Entry::Merged) => return None,
-        (Op::EditWithoutRights, _) | (Op::Install, Entry::Gathered) => FlushCover::Entry,
+        (Op::EditProtNone, _) | (Op::Install, Entry::Gathered) => FlushCover::Entry,
         (Op::HandOver, Entry::Pending | Entry::Lingering | Entry::Covered | Entry::Weakened) => FlushCover::Table,
         (Op::Install | Op::StoreMany | Op::Gather | Op::ConcurrentGather | Op::HandOver, Entry::Merged) => {
             FlushCover::Everything

@@ -97,7 +97,7 @@ fn operate<I: Isa>(space: &Space<I>, operation: DependentOperation) {
     match operation {
         DependentOperation::Install => tlb.flush_before_install(context, space.slot(0), page(0), Level::PTE),
         DependentOperation::StoreMany => tlb.flush_pending_table(context, space.last()),
-        DependentOperation::EditWithoutRights => {
+        DependentOperation::EditProtNone => {
             if tlb.may_owe_flush(context, space.last()) {
                 Debt::new(tlb, context, page(0), OwedFlush::Leaf(Level::PTE), ()).at(space.slot(0)).settle();
             }
