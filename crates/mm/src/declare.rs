@@ -2,10 +2,10 @@
 //!
 //! Two of the four facts are declared here; the allocator declares those about frames.
 //!
-//! - [`Mm::call`] wraps every public call and fault. It declares that the call returns on this CPU,
-//!   successful or not. A call that needs another one (to populate, to drop shared memory, to end
-//!   the child of a failed fork) uses the inner function without this wrapper, because only the
-//!   outermost call returns to the caller.
+//! - [`Mm::declare_return_of`] wraps every public call and fault. It declares that the call returns
+//!   on this CPU, successful or not. A call that needs another one (to populate, to drop shared
+//!   memory, to end the child of a failed fork) uses the inner function without this wrapper,
+//!   because only the outermost call returns to the caller.
 //! - [`Mm::declare_reduced`] is called before an operation stores the first entry that loses a
 //!   right. [`Mm::zap`] calls it for all that is unmapped or discarded. Operations that change
 //!   single leaves call it themselves: copy-on-write, fork, `mprotect`, `mremap`, guards,
@@ -28,7 +28,7 @@ use pagewright_types::{FileId, PageRange, Pfn, Rights, VirtAddr};
 impl<P: Platform> Mm<P> {
     /// Executes a call or a fault, and declares that it returns.
     #[inline]
-    pub(crate) fn call<T>(&self, body: impl FnOnce() -> T) -> T {
+    pub(crate) fn declare_return_of<T>(&self, body: impl FnOnce() -> T) -> T {
         let result = body();
         self.fx().declare(Fact::CallReturned);
         result

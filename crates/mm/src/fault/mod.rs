@@ -159,7 +159,7 @@ impl<P: Platform> Mm<P> {
     /// # Errors
     /// [`FaultError`]: what signal the access gets. Nothing has changed, except that a stack may have grown.
     pub fn fault(&self, space: &Space<P>, va: VirtAddr, access: Access) -> Result<FaultKind, FaultError> {
-        self.call(|| self.fault_counted(space, FaultRequest::touch(va, access)))
+        self.declare_return_of(|| self.fault_counted(space, FaultRequest::touch(va, access)))
     }
 
     /// The same, within a call.

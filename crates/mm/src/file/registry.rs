@@ -155,7 +155,7 @@ impl<P: Platform> Mm<P> {
     ///
     /// Its mappings stay, and every access through them raises `SIGBUS`.
     pub fn forget_file(&self, file: &Arc<FileObject<P>>) {
-        self.call(|| self.drop_file(file));
+        self.declare_return_of(|| self.drop_file(file));
     }
 
     /// As [`Mm::forget_file`], within a call.

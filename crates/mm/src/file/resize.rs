@@ -54,7 +54,7 @@ impl<P: Platform> Mm<P> {
     /// [`MmError::FileSealed`], [`MmError::FileTooLarge`], or [`MmError`] if the page of the new
     /// end cannot be swapped in; nothing has changed.
     pub fn truncate(&self, file: &FileObject<P>, size: u64) -> Result<(), MmError> {
-        self.call(|| {
+        self.declare_return_of(|| {
             file.note_writer();
             let _resize = file.resize.write();
             if size > FileObject::<P>::MAX_BYTES {
@@ -93,7 +93,7 @@ impl<P: Platform> Mm<P> {
         if end > FileObject::<P>::MAX_BYTES {
             return Err(MmError::FileTooLarge { bytes: end });
         }
-        self.call(|| {
+        self.declare_return_of(|| {
             file.note_writer();
             if hole {
                 self.punch_hole(file, offset, end)

@@ -43,7 +43,7 @@ impl<P: Platform> Mm<P> {
     /// # Errors
     /// [`MmError::Device`] for the first page that failed; the others have been written.
     pub fn write_back(&self, file: &FileObject<P>, from: u64, to: u64) -> Result<(), MmError> {
-        self.call(|| self.write_pages_back(file, from / PAGE_SIZE, to.div_ceil(PAGE_SIZE)))
+        self.declare_return_of(|| self.write_pages_back(file, from / PAGE_SIZE, to.div_ceil(PAGE_SIZE)))
     }
 
     /// As [`Mm::write_back`] for pages `first..end`, within a call.

@@ -38,7 +38,7 @@ impl<P: Platform> Mm<P> {
     /// [`MmError`] if memory is short. There is no child then, and the parent has the rights that
     /// it had before; stores to some of its pages fault once more.
     pub fn fork(&self, parent: &Space<P>) -> Result<Arc<Space<P>>, MmError> {
-        self.call(|| self.retry_with_reclaim(|| self.try_fork(parent)))
+        self.declare_return_of(|| self.retry_with_reclaim(|| self.try_fork(parent)))
     }
 
     fn try_fork(&self, parent: &Space<P>) -> Result<Arc<Space<P>>, MmError> {

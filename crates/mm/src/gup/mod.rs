@@ -152,7 +152,7 @@ impl<P: Platform> Mm<P> {
     /// `ENOMEM`, or `EINVAL` for flags that are unknown or only for pins. Pages may have been
     /// faulted in.
     pub fn get_user_pages(&self, space: &Space<P>, range: PageRange, flags: GupFlags) -> Result<UserPages, MmError> {
-        self.call(|| self.gup_range(space, range, GupRequest::get(flags)))
+        self.declare_return_of(|| self.gup_range(space, range, GupRequest::get(flags)))
     }
 
     /// As [`Mm::get_user_pages`], but tries a lockless walk for each page first.
@@ -167,7 +167,7 @@ impl<P: Platform> Mm<P> {
         range: PageRange,
         flags: GupFlags,
     ) -> Result<UserPages, MmError> {
-        self.call(|| self.gup_range(space, range, GupRequest::get(flags).fast()))
+        self.declare_return_of(|| self.gup_range(space, range, GupRequest::get(flags).fast()))
     }
 
     /// Pins each page of `range`, after the faults that make it present and exclusive.
@@ -175,7 +175,7 @@ impl<P: Platform> Mm<P> {
     /// # Errors
     /// As [`Mm::get_user_pages`].
     pub fn pin_user_pages(&self, space: &Space<P>, range: PageRange, flags: GupFlags) -> Result<UserPages, MmError> {
-        self.call(|| self.gup_range(space, range, GupRequest::pin(flags)))
+        self.declare_return_of(|| self.gup_range(space, range, GupRequest::pin(flags)))
     }
 
     /// As [`Mm::pin_user_pages`], but tries a lockless walk for each page first.
@@ -190,7 +190,7 @@ impl<P: Platform> Mm<P> {
         range: PageRange,
         flags: GupFlags,
     ) -> Result<UserPages, MmError> {
-        self.call(|| self.gup_range(space, range, GupRequest::pin(flags).fast()))
+        self.declare_return_of(|| self.gup_range(space, range, GupRequest::pin(flags).fast()))
     }
 
     fn gup_range(&self, space: &Space<P>, range: PageRange, request: GupRequest) -> Result<UserPages, MmError> {

@@ -27,7 +27,7 @@ impl<P: Platform> Mm<P> {
     /// [`Errno::EFAULT`] for an address without a mapping and for the zero page, [`Errno::ENOENT`]
     /// for a page that is not in memory.
     pub fn page_nodes(&self, space: &Space<P>, pages: &[VirtAddr], mut tell: impl FnMut(usize, PageStatus)) {
-        self.call(|| {
+        self.declare_return_of(|| {
             let map = space.map().read();
             for (index, va) in pages.iter().enumerate() {
                 let va = va.align_down(PAGE_SIZE);
@@ -62,7 +62,7 @@ impl<P: Platform> Mm<P> {
         mut tell: impl FnMut(usize, PageStatus),
     ) -> Result<usize, MmError> {
         debug_assert!(pages.len() <= MOVE_PAGES_CHUNK, "{} pages are more than a chunk", pages.len());
-        self.call(|| {
+        self.declare_return_of(|| {
             let mut migrator = Migrator::try_new(self, pages.len())?;
             let mut at = 0;
             while at < pages.len() {

@@ -54,7 +54,7 @@ impl<P: Platform> Mm<P> {
             (!stays).then_some((node, target))
         };
         let pairs = || from.iter().enumerate().filter_map(target_of);
-        self.call(|| {
+        self.declare_return_of(|| {
             let (mut left, mut failed) = (from, 0);
             loop {
                 let remaining = || pairs().filter(|(source, _)| left.contains(*source));

@@ -54,7 +54,7 @@ impl<P: Platform> Mm<P> {
         self.clock_ms.fetch_max(now_ms, Ordering::Relaxed);
         let Some(mode) = self.balancing_mode().filter(|_| self.frames().nodes() > 1) else { return };
         if self.part_is_due(space, self.now_ms()) {
-            self.call(|| self.scan_part(space, mode));
+            self.declare_return_of(|| self.scan_part(space, mode));
         }
     }
 

@@ -103,7 +103,7 @@ impl<P: Platform> Mm<P> {
         if balancing.swap(true, Ordering::Acquire) {
             return 0;
         }
-        let freed = self.call(|| self.reclaiming(|| self.balance_node(node)).unwrap_or(0));
+        let freed = self.declare_return_of(|| self.reclaiming(|| self.balance_node(node)).unwrap_or(0));
         balancing.store(false, Ordering::Release);
         freed
     }

@@ -40,7 +40,7 @@ impl<P: Platform> Mm<P> {
             self.reclaim.node(node).snapshot_refaults();
             u64::from(freed)
         };
-        self.call(|| self.reclaiming(reclaim).unwrap_or(0))
+        self.declare_return_of(|| self.reclaiming(reclaim).unwrap_or(0))
     }
 }
 

@@ -19,7 +19,7 @@ impl<P: Platform> Mm<P> {
     /// # Panics
     /// In debug builds, if a CPU runs the space.
     pub fn end_space(&self, space: &Space<P>) {
-        self.call(|| self.close_space(space));
+        self.declare_return_of(|| self.close_space(space));
     }
 
     /// Does the same as [`Mm::end_space`], within a call.

@@ -33,7 +33,7 @@ impl<P: Platform> Mm<P> {
     pub fn swap_off(&self, number: u8) -> Result<(), MmError> {
         let missing = MmError::NoSuchSwapDevice { device: number };
         let area = self.swap.area(number).ok_or(missing)?;
-        self.call(|| {
+        self.declare_return_of(|| {
             // As Linux, checks that the pages fit elsewhere (`security_vm_enough_memory_mm`).
             let pages = u64::from(area.slots().len());
             self.account_pages(None, pages)?;

@@ -22,7 +22,7 @@ impl<P: Platform> Mm<P> {
     ///
     /// A folio that something refers to beside its entries stays whole.
     pub fn split_huge_pages(&self, space: &Space<P>, range: PageRange) -> SplitCounts {
-        self.call(|| {
+        self.declare_return_of(|| {
             let (mut counts, mut at) = (SplitCounts::default(), range.start());
             while let Some((isolated, end)) = self.next_large(space, PageRange::new(at, range.end())) {
                 counts.found += 1;

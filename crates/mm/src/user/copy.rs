@@ -19,7 +19,7 @@ impl<P: Platform> Mm<P> {
     ///
     /// Returns the number of bytes at the end that could not be read; they are 0 in `to`.
     pub fn copy_from_user(&self, space: &Space<P>, from: VirtAddr, to: &mut [u8]) -> usize {
-        self.call(|| {
+        self.declare_return_of(|| {
             let left = self.read_user(space, from, to);
             let copied = to.len() - left;
             to[copied..].fill(0);
@@ -31,7 +31,7 @@ impl<P: Platform> Mm<P> {
     ///
     /// Returns the number of bytes at the end that could not be written.
     pub fn copy_to_user(&self, space: &Space<P>, to: VirtAddr, from: &[u8]) -> usize {
-        self.call(|| self.write_user(space, to, from))
+        self.declare_return_of(|| self.write_user(space, to, from))
     }
 
     /// Clears `len` bytes of user memory at `to`.
@@ -39,7 +39,7 @@ impl<P: Platform> Mm<P> {
     /// Returns the number of bytes at the end that could not be written.
     pub fn clear_user(&self, space: &Space<P>, to: VirtAddr, len: usize) -> usize {
         const ZEROES: [u8; 256] = [0; 256];
-        self.call(|| {
+        self.declare_return_of(|| {
             self.with_user(space, to, len, Access::Write, |at, part| {
                 let mut done = 0;
                 while done < part.len() {

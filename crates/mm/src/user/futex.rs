@@ -95,7 +95,7 @@ impl<P: Platform> Mm<P> {
         }
         match scope {
             FutexScope::Private => Ok(FutexKey::Private { space: space.id(), at }),
-            FutexScope::Shared => self.call(|| self.shared_key(space, at, access)),
+            FutexScope::Shared => self.declare_return_of(|| self.shared_key(space, at, access)),
         }
     }
 

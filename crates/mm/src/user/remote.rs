@@ -101,7 +101,7 @@ impl<P: Platform> Mm<P> {
         (remote, from): (&Space<P>, &[IoVec]),
         flags: u64,
     ) -> Result<u64, MmError> {
-        self.call(|| self.process_vm_rw((local, to), (remote, from), flags, CopyDirection::FromRemote))
+        self.declare_return_of(|| self.process_vm_rw((local, to), (remote, from), flags, CopyDirection::FromRemote))
     }
 
     /// Copies from `local` to `remote` until either list of segments ends (`process_vm_writev(2)`).
@@ -116,7 +116,7 @@ impl<P: Platform> Mm<P> {
         (remote, to): (&Space<P>, &[IoVec]),
         flags: u64,
     ) -> Result<u64, MmError> {
-        self.call(|| self.process_vm_rw((local, from), (remote, to), flags, CopyDirection::ToRemote))
+        self.declare_return_of(|| self.process_vm_rw((local, from), (remote, to), flags, CopyDirection::ToRemote))
     }
 
     /// Copies from `remote` to a buffer as a debugger reads (`access_remote_vm` with `FOLL_FORCE`).
@@ -146,7 +146,7 @@ impl<P: Platform> Mm<P> {
         direction: CopyDirection,
         mut copy: impl FnMut(Range<usize>, PhysAddr),
     ) -> usize {
-        self.call(|| {
+        self.declare_return_of(|| {
             let mut done = 0;
             while done < len
                 && let Some(va) = at.checked_add(done as u64)

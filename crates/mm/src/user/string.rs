@@ -18,7 +18,7 @@ impl<P: Platform> Mm<P> {
     /// [`MmError::Inaccessible`] at the first address that cannot be read before the string ends;
     /// `to` has the bytes before it.
     pub fn strncpy_from_user(&self, space: &Space<P>, from: VirtAddr, to: &mut [u8]) -> Result<usize, MmError> {
-        self.call(|| self.copy_string(space, from, to))
+        self.declare_return_of(|| self.copy_string(space, from, to))
     }
 
     fn copy_string(&self, space: &Space<P>, from: VirtAddr, to: &mut [u8]) -> Result<usize, MmError> {

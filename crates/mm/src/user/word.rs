@@ -42,7 +42,7 @@ impl<P: Platform> Mm<P> {
     /// # Errors
     /// [`MmError::Inaccessible`] if the program cannot read it.
     pub fn get_user<T: UserWord>(&self, space: &Space<P>, at: VirtAddr) -> Result<T, MmError> {
-        self.call(|| self.user_word(space, at))
+        self.declare_return_of(|| self.user_word(space, at))
     }
 
     /// Does the same as [`Mm::get_user`], within a call.
@@ -61,7 +61,7 @@ impl<P: Platform> Mm<P> {
     /// [`MmError::Inaccessible`] if the program cannot write it. The first bytes of a word across
     /// two pages may have been stored.
     pub fn put_user<T: UserWord>(&self, space: &Space<P>, at: VirtAddr, word: T) -> Result<(), MmError> {
-        match self.call(|| word.with_bytes(|bytes| self.write_user(space, at, bytes))) {
+        match self.declare_return_of(|| word.with_bytes(|bytes| self.write_user(space, at, bytes))) {
             0 => Ok(()),
             _ => Err(MmError::Inaccessible { va: at }),
         }

@@ -25,7 +25,7 @@ impl<P: Platform> Mm<P> {
     /// As in Linux, `brk` returns no error: it returns the old break, and the C library turns that
     /// into `ENOMEM`.
     pub fn brk(&self, space: &Space<P>, to: VirtAddr) -> VirtAddr {
-        self.call(|| self.move_break(space, to))
+        self.declare_return_of(|| self.move_break(space, to))
     }
 
     fn move_break(&self, space: &Space<P>, to: VirtAddr) -> VirtAddr {

@@ -71,7 +71,7 @@ impl<P: Platform> Mm<P> {
             return Ok(());
         }
         let new = MemPolicy::new(policy, self.frames().nodes())?;
-        self.call(|| {
+        self.declare_return_of(|| {
             let mut map = space.map().write();
             check_mapped(&map, range, policy.mode)?;
             let (moves, strict) =

@@ -59,7 +59,7 @@ impl<P: Platform> Mm<P> {
             return Ok(0);
         }
         let (at, end) = (range.start(), range.end().min(range.start().add(PAGES_PER_LOCK * PAGE_SIZE)));
-        self.call(|| {
+        self.declare_return_of(|| {
             let map = space.map().read();
             let Some((start, vma)) = map.find(at) else { return Err(MmError::NotMapped { at }) };
             let part = PageRange::new(at, vma.range(start).end().min(end));

@@ -47,7 +47,7 @@ impl<P: Platform> Mm<P> {
         }
         let mut lock = VmFlags::LOCKED;
         lock.set(VmFlags::LOCKONFAULT, flags.contains(LockFlags::ONFAULT));
-        self.call(|| {
+        self.declare_return_of(|| {
             let range = {
                 let mut map = space.map().write();
                 map.can_lock()?;
@@ -67,7 +67,7 @@ impl<P: Platform> Mm<P> {
     pub fn munlock(&self, space: &Space<P>, addr: VirtAddr, len: u64) -> Result<(), MmError> {
         let (start, len) = whole_pages(addr, len);
         let range = bounded(start, len)?;
-        self.call(|| {
+        self.declare_return_of(|| {
             let mut map = space.map().write();
             self.apply_lock(&mut map, range, VmFlags::empty())
         })
@@ -85,7 +85,7 @@ impl<P: Platform> Mm<P> {
         let mut lock = VmFlags::LOCKED;
         lock.set(VmFlags::LOCKONFAULT, flags.contains(LockAllFlags::ONFAULT));
         let current = flags.contains(LockAllFlags::CURRENT);
-        self.call(|| {
+        self.declare_return_of(|| {
             {
                 let mut map = space.map().write();
                 map.can_lock()?;
@@ -111,7 +111,7 @@ impl<P: Platform> Mm<P> {
 
     /// Unlocks all present and future mappings (`munlockall(2)`).
     pub fn munlockall(&self, space: &Space<P>) {
-        self.call(|| {
+        self.declare_return_of(|| {
             let mut map = space.map().write();
             map.new_flags = VmFlags::empty();
             self.relock_pages(&map, P::Isa::USER, VmFlags::empty());

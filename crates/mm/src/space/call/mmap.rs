@@ -72,7 +72,7 @@ impl<P: Platform> Mm<P> {
     /// [`MmError`]; nothing has changed.
     pub fn mmap(&self, space: &Space<P>, request: &MapRequest<'_, P>) -> Result<VirtAddr, MmError> {
         let pages = checked_pages(request)?;
-        self.call(|| self.map_pages(space, request, pages))
+        self.declare_return_of(|| self.map_pages(space, request, pages))
     }
 
     fn map_pages(&self, space: &Space<P>, request: &MapRequest<'_, P>, pages: u64) -> Result<VirtAddr, MmError> {

@@ -44,7 +44,7 @@ impl<P: Platform> Mm<P> {
         if !Protection::all().contains(protection) {
             return Err(bad);
         }
-        self.call(|| self.protect(space, range, protection))
+        self.declare_return_of(|| self.protect(space, range, protection))
     }
 
     fn protect(&self, space: &Space<P>, range: PageRange, protection: Protection) -> Result<(), MmError> {

@@ -92,7 +92,7 @@ impl<P: Platform> Mm<P> {
     /// that failed have moved.
     pub fn mremap(&self, space: &Space<P>, request: &RemapRequest) -> Result<VirtAddr, MmError> {
         let resize = Self::checked(request)?;
-        self.call(|| {
+        self.declare_return_of(|| {
             let mut map = space.map().write();
             if map.ended {
                 return Err(MmError::SpaceEnded);

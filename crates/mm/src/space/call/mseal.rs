@@ -31,7 +31,7 @@ impl<P: Platform> Mm<P> {
         if range.is_empty() {
             return Ok(());
         }
-        self.call(|| {
+        self.declare_return_of(|| {
             let mut map = space.map().write();
             map.check_all_mapped(range)?;
             self.reserve_splits(&mut map, range, |vma| !vma.flags().contains(VmFlags::SEALED))?;

@@ -36,7 +36,7 @@ impl<P: Platform> Mm<P> {
         if range.is_empty() {
             return Ok(());
         }
-        self.call(|| self.sync_range(space, range, flags))
+        self.declare_return_of(|| self.sync_range(space, range, flags))
     }
 
     fn sync_range(&self, space: &Space<P>, range: PageRange, flags: SyncFlags) -> Result<(), MmError> {

@@ -36,7 +36,7 @@ impl<P: Platform> Mm<P> {
         if range.end() > P::Isa::USER_END {
             return Err(MmError::OutOfBounds { addr, len });
         }
-        self.call(|| {
+        self.declare_return_of(|| {
             let mut map = space.map().write();
             self.reserve_unmap(&mut map, range)?;
             self.unmap_reserved(space, &mut map, range);

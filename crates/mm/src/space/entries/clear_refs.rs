@@ -48,7 +48,7 @@ impl<P: Platform> Mm<P> {
     /// [`MmError::NoFrames`] for tables that other spaces share, of the soft-dirty bits alone;
     /// nothing has changed.
     pub fn clear_refs(&self, space: &Space<P>, what: ClearRefs) -> Result<(), MmError> {
-        self.call(|| {
+        self.declare_return_of(|| {
             match what {
                 ClearRefs::All => self.clear_accessed(space, |_| true),
                 ClearRefs::Anon => self.clear_accessed(space, |vma| vma.file().is_none()),

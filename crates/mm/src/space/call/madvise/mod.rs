@@ -51,7 +51,7 @@ impl<P: Platform> Mm<P> {
         if range.is_empty() {
             return Ok(());
         }
-        self.call(|| self.advise(space, range, advice))
+        self.declare_return_of(|| self.advise(space, range, advice))
     }
 
     /// Does the same as [`Mm::madvise`], within a call (`madvise_do_behavior`).

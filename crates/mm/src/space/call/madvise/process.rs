@@ -45,7 +45,7 @@ impl<P: Platform> Mm<P> {
             return Err(MmError::BadAdvice { advice: advice.raw() });
         }
         let total = ranges.iter().fold(0, |total: u64, (_, len)| total.saturating_add(*len)).min(MAX_BYTES);
-        self.call(|| {
+        self.declare_return_of(|| {
             let mut advised = 0;
             for (addr, len) in ranges.iter().copied() {
                 if advised == total {
