@@ -13,7 +13,6 @@
 //! **INV-FORK-ALONE** Fork holds the parent's mappings exclusively until the parent's CPUs have
 //! flushed, so that no fault replaces a page during the copy.
 
-mod break_tables;
 mod copied_tables;
 mod copy_entries;
 mod share_tables;

@@ -1,5 +1,8 @@
 //! Edits of the page-table entries of a range: populate, zap, move, clear references.
+//!
+//! What other spaces share of its tables is broken first (`break_tables`).
 
+mod break_tables;
 mod clear_refs;
 mod move_tables;
 mod populate;

@@ -58,7 +58,7 @@ impl<P: Platform> Mm<P> {
     ///
     /// `None` if the copy leaves it out. A marker belongs to the mapping, which the copy has, too.
     /// A swap entry is shared from now on.
-    pub(super) fn copy_soft_entry(&self, soft: SoftEntry) -> Option<SoftCopy> {
+    pub(crate) fn copy_soft_entry(&self, soft: SoftEntry) -> Option<SoftCopy> {
         match soft.kind {
             SoftKind::Marker => Some(SoftCopy { parent: soft, child: soft }),
             SoftKind::Swap => {
@@ -77,7 +77,7 @@ impl<P: Platform> Mm<P> {
     }
 
     /// Uncounts a copy of a soft entry that is discarded.
-    pub(super) fn discard_soft_entry(&self, soft: SoftEntry) {
+    pub(crate) fn discard_soft_entry(&self, soft: SoftEntry) {
         if let Some(swapped) = SwapPte::decode(soft) {
             self.swap_release(swapped.entry);
         }
