@@ -24,6 +24,18 @@ impl<P: Platform> Fault<'_, P> {
         if leaf.is_special() {
             return if leaf.level() > Level::PTE { self.replace_huge_zero_page() } else { self.replace(None) };
         }
+        self.reuse_or_copy(leaf, |locked| self.make_writable(locked, leaf))
+    }
+
+    /// Reuses the page of a leaf if only this space has it, and replaces it by a copy otherwise.
+    ///
+    /// `take_over` edits the entry of a page that is reused.
+    #[inline]
+    pub(super) fn reuse_or_copy(
+        &self,
+        leaf: LeafView,
+        take_over: impl FnOnce(&LockedTable<'_, P>),
+    ) -> Result<FaultProgress, FaultError> {
         let Some(locked) = self.lock_if_same_leaf() else { return Ok(FaultProgress::RaceLost) };
         let folio = self.mm.frames().folio(leaf.pfn());
         // INV-COW-REUSE: an exclusive page must be reused, so that a pin continues to see it. Any
@@ -31,7 +43,7 @@ impl<P: Platform> Fault<'_, P> {
         // of the swap cache. A mapcount would overlook references without mappings
         // (CVE-2020-29374).
         if leaf.is_exclusive() || folio.is_anon() && self.can_reuse(&locked, folio, leaf) {
-            self.reuse(&locked, leaf);
+            take_over(&locked);
             return Ok(FaultProgress::Done(FaultKind::Minor));
         }
         self.replace_by_copy(locked, leaf)
@@ -39,15 +51,19 @@ impl<P: Platform> Fault<'_, P> {
 
     /// Whether the anonymous folio under the fault is this space's alone.
     ///
-    /// Its only reference, beside that of the swap cache, is that of the entry. Or it is large, all
-    /// its references are those of entries, and all these are in the locked table, which no other
-    /// space reaches. Then all of them become exclusive.
+    /// Its only reference, beside that of the swap cache, is that of the entry
+    /// (`wp_can_reuse_anon_folio`). Or it is large, all its references are those of entries, and
+    /// all these are in the locked table, which no other space reaches. Then all of them become
+    /// exclusive.
     #[inline]
-    pub(super) fn can_reuse(&self, locked: &LockedTable<'_, P>, folio: Folio<'_>, leaf: LeafView) -> bool {
-        if !folio.is_large() || leaf.level() > Level::PTE {
-            return self.mm.can_reuse_anon(folio);
+    fn can_reuse(&self, locked: &LockedTable<'_, P>, folio: Folio<'_>, leaf: LeafView) -> bool {
+        if folio.is_large() && leaf.level() == Level::PTE {
+            return self.can_reuse_pieces(locked, folio, leaf);
         }
-        self.can_reuse_pieces(locked, folio, leaf)
+        if folio.flags().contains(FolioFlags::SWAPCACHE) && folio.refs() == 2 {
+            self.mm.try_free_swap(folio);
+        }
+        plant!(ReusedByMapcount; folio.mapcount(), folio.refs()) == 1
     }
 
     #[cold]
@@ -94,8 +110,9 @@ impl<P: Platform> Fault<'_, P> {
         FaultProgress::Done(FaultKind::Minor)
     }
 
+    /// Makes the leaf of a page that is reused writable.
     #[inline]
-    fn reuse(&self, locked: &LockedTable<'_, P>, leaf: LeafView) {
+    fn make_writable(&self, locked: &LockedTable<'_, P>, leaf: LeafView) {
         self.mm.tlb.count(Counter::PgReuse, 1);
         let rights = self.mapping_rights();
         if leaf.rights() | Rights::WRITE == rights {
@@ -131,11 +148,7 @@ impl<P: Platform> Fault<'_, P> {
     /// Replaces the page that `leaf` maps by a copy; splits a huge leaf first.
     ///
     /// A reference keeps the page while it is copied without the lock.
-    pub(super) fn replace_by_copy(
-        &self,
-        locked: LockedTable<'_, P>,
-        leaf: LeafView,
-    ) -> Result<FaultProgress, FaultError> {
+    fn replace_by_copy(&self, locked: LockedTable<'_, P>, leaf: LeafView) -> Result<FaultProgress, FaultError> {
         if leaf.level() > Level::PTE {
             drop(locked);
             return Ok(self.split_huge());

@@ -81,7 +81,7 @@ impl<P: Platform> Mm<P> {
     /// As [`Self::free_swap`], unless the folio is locked.
     ///
     /// The caller holds a reference, and not the folio's lock.
-    pub(super) fn try_free_swap(&self, folio: Folio<'_>) {
+    pub(crate) fn try_free_swap(&self, folio: Folio<'_>) {
         if let Some(_lock) = folio.try_lock() {
             self.free_swap(folio);
         }
@@ -110,17 +110,6 @@ impl<P: Platform> Mm<P> {
         if let Some(cached) = cached {
             self.put_folio(cached);
         }
-    }
-
-    /// Whether the caller's entry holds the only reference to a folio (`wp_can_reuse_anon_folio`).
-    ///
-    /// The caller has locked the table of that entry. If the swap cache holds the only other
-    /// reference, this first tries to remove the folio from it.
-    pub(crate) fn can_reuse_anon(&self, folio: Folio<'_>) -> bool {
-        if folio.flags().contains(FolioFlags::SWAPCACHE) && folio.refs() == 2 {
-            self.try_free_swap(folio);
-        }
-        plant!(ReusedByMapcount; folio.mapcount(), folio.refs()) == 1
     }
 
     /// Evicts a folio from the cache, so that only its slot has the contents (`__remove_mapping`).
