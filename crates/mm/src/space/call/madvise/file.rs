@@ -9,7 +9,7 @@ use crate::file::FileObject;
 use crate::mm::Mm;
 use crate::space::Space;
 use pagewright_sync::{Arc, Platform};
-use pagewright_types::{PAGE_SIZE, PageRange};
+use pagewright_types::PageRange;
 
 /// The pages of a file in a part of a mapping.
 struct FilePages<P: Platform> {
@@ -19,18 +19,21 @@ struct FilePages<P: Platform> {
 }
 
 impl<P: Platform> Mm<P> {
-    pub(super) fn advise_file(&self, space: &Space<P>, range: PageRange, advice: Advice) -> Result<(), MmError> {
+    /// Does `act` to each file of a range: to so many of its pages, from the first on.
+    pub(super) fn advise_file(
+        &self,
+        space: &Space<P>,
+        range: PageRange,
+        advice: Advice,
+        act: impl Fn(&FileObject<P>, u64, u64) -> Result<(), MmError>,
+    ) -> Result<(), MmError> {
         let mut walk = Walk::over(range);
         while let Some(part) = walk.next_unlocked(space, advice, |vma, start, part| {
             let first = vma.pgoff() + (part.start().page_index() - start);
             vma.file().map(|file| FilePages { file: file.clone(), first, pages: part.pages() })
         })? {
             let Some(FilePages { file, first, pages }) = part else { continue };
-            if advice == Advice::Remove {
-                self.punch_hole(&file, first * PAGE_SIZE, (first + pages) * PAGE_SIZE)?;
-            } else {
-                self.read_ahead(&file, first, pages);
-            }
+            act(&file, first, pages)?;
         }
         walk.finish()
     }
@@ -39,7 +42,7 @@ impl<P: Platform> Mm<P> {
     ///
     /// Of shared memory, it reads only pages in swap (`shmem_swapin_range`); pages that were never
     /// accessed have no contents. It ends at the first error, which an access will meet again.
-    fn read_ahead(&self, file: &FileObject<P>, first: u64, pages: u64) {
+    pub(super) fn read_ahead(&self, file: &FileObject<P>, first: u64, pages: u64) {
         let end = (first + pages).min(file.pages());
         let mut at = first;
         while let Some(index) =

@@ -10,9 +10,10 @@
 //! | `reclaim` | deactivates pages (`Cold`) or pages them out (`PageOut`) |
 //! | `process` | `process_madvise(2)`: several ranges, also of another process |
 //!
-//! Key type: [`Advice`]. For all of them a [`Walk`] visits the mappings of the range
-//! (`madvise_walk_vmas`). It skips unmapped pages, and the call then fails at its end. A mapping to
-//! which the advice does not apply ends the call at once.
+//! Key type: [`Advice`], each of which is one row of the table in `advice`. For all of them a
+//! [`Walk`] visits the mappings of the range (`madvise_walk_vmas`). It skips unmapped pages, and
+//! the call then fails at its end. A mapping to which the advice does not apply ends the call at
+//! once.
 //!
 //! Neighbours: uses `zap`, `fault`, `file`; `mlock` and `mseal` define which advice their mappings
 //! refuse.
@@ -34,10 +35,12 @@ pub use process::AdviceTarget;
 
 use crate::error::{MmError, bounded};
 use crate::mm::Mm;
+use crate::space::entries::zap::Zap;
 use crate::space::vma::AddressMap;
 use crate::space::{Space, VmFlags, Vma};
+use advice::{AdviceAction, AdviceRules};
 use pagewright_sync::Platform;
-use pagewright_types::{Access, PageRange, VirtAddr};
+use pagewright_types::{PAGE_SIZE, PageRange, VirtAddr};
 
 impl<P: Platform> Mm<P> {
     /// Applies advice to `len` bytes at `addr`, rounded up to pages.
@@ -56,26 +59,34 @@ impl<P: Platform> Mm<P> {
 
     /// Does the same as [`Mm::madvise`], within a call (`madvise_do_behavior`).
     fn advise(&self, space: &Space<P>, range: PageRange, advice: Advice) -> Result<(), MmError> {
-        match advice {
-            Advice::Normal
-            | Advice::Random
-            | Advice::Sequential
-            | Advice::DontFork
-            | Advice::DoFork
-            | Advice::HugePage
-            | Advice::NoHugePage
-            | Advice::DontDump
-            | Advice::DoDump
-            | Advice::WipeOnFork
-            | Advice::KeepOnFork => self.advise_mappings(space, range, advice),
-            Advice::Cold | Advice::PageOut => self.advise_reclaim(space, range, advice),
-            Advice::Free => self.advise_free(space, range),
-            Advice::DontNeed | Advice::DontNeedLocked | Advice::GuardInstall | Advice::GuardRemove => {
-                self.advise_pages(space, range, advice, &mut false)
+        match advice.action() {
+            AdviceAction::SetFlags { without, with } => {
+                self.advise_mappings(space, range, advice, |flags| (flags - without) | with)
             }
-            Advice::WillNeed | Advice::Remove => self.advise_file(space, range, advice),
-            Advice::PopulateRead => self.madvise_populate(space, range, Access::Read),
-            Advice::PopulateWrite => self.madvise_populate(space, range, Access::Write),
+            AdviceAction::Zap => self.advise_pages(space, range, advice, |own, vma, part, gather| {
+                self.zap(space, own, (vma, Zap::Pages), part, gather);
+                Ok(())
+            }),
+            AdviceAction::FreeLazily => self.advise_free(space, range, advice),
+            AdviceAction::InstallGuards => self.advise_pages(space, range, advice, |own, vma, part, gather| {
+                self.install_guards(space, own, vma, part, gather)
+            }),
+            AdviceAction::RemoveGuards => self.advise_pages(space, range, advice, |own, vma, part, gather| {
+                self.remove_guards(own, vma, part, gather);
+                Ok(())
+            }),
+            AdviceAction::ReadAhead => self.advise_file(space, range, advice, |file, first, pages| {
+                self.read_ahead(file, first, pages);
+                Ok(())
+            }),
+            AdviceAction::PunchHole => self.advise_file(space, range, advice, |file, first, pages| {
+                self.punch_hole(file, first * PAGE_SIZE, (first + pages) * PAGE_SIZE)
+            }),
+            AdviceAction::Deactivate => {
+                self.advise_reclaim(space, range, advice, |part| self.deactivate_range(space, part))
+            }
+            AdviceAction::PageOut => self.advise_reclaim(space, range, advice, |part| self.page_out_range(space, part)),
+            AdviceAction::Populate(access) => self.madvise_populate(space, range, advice, access),
         }
     }
 }
@@ -137,36 +148,17 @@ impl Walk {
 ///
 /// `at` is the address for the error.
 fn check<P: Platform>(vma: &Vma<P>, at: VirtAddr, advice: Advice) -> Result<(), MmError> {
-    if advice.discards() && vma.refuses_discard() {
+    if advice.obeys(AdviceRules::DISCARDS) && vma.refuses_discard() {
         return Err(MmError::Sealed { at });
     }
-    let locked = vma.flags().contains(VmFlags::LOCKED);
-    let anonymous = vma.file().is_none();
-    let applies = match advice {
-        Advice::DontNeed | Advice::Cold | Advice::PageOut | Advice::GuardInstall => !locked,
-        Advice::Free => !locked && anonymous,
-        Advice::Remove => !locked && !anonymous,
-        Advice::WipeOnFork => anonymous,
-        Advice::Normal
-        | Advice::Random
-        | Advice::Sequential
-        | Advice::WillNeed
-        | Advice::DontFork
-        | Advice::DoFork
-        | Advice::HugePage
-        | Advice::NoHugePage
-        | Advice::DontDump
-        | Advice::DoDump
-        | Advice::KeepOnFork
-        | Advice::PopulateRead
-        | Advice::PopulateWrite
-        | Advice::DontNeedLocked
-        | Advice::GuardRemove => true,
-    };
+    let (locked, anonymous) = (vma.flags().contains(VmFlags::LOCKED), vma.file().is_none());
+    let applies = !(locked && advice.obeys(AdviceRules::UNLOCKED)
+        || !anonymous && advice.obeys(AdviceRules::ANONYMOUS)
+        || anonymous && advice.obeys(AdviceRules::WRITABLE_FILE));
     if !applies {
         return Err(MmError::AdviceNotApplicable { at, advice });
     }
-    if advice == Advice::Remove && !vma.may_store_to_file() {
+    if advice.obeys(AdviceRules::WRITABLE_FILE) && !vma.may_store_to_file() {
         return Err(MmError::FileNotWritable { at });
     }
     Ok(())

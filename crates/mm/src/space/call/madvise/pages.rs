@@ -13,6 +13,7 @@ use crate::mm::Mm;
 use crate::space::entries::zap::Zap;
 use crate::space::{Space, Vma};
 use crate::thp::WholeFolios;
+use core::cell::Cell;
 use pagewright_arch::LeafFlags;
 use pagewright_plant::plant;
 use pagewright_sync::Platform;
@@ -25,26 +26,32 @@ impl<P: Platform> Mm<P> {
     /// Applies `Free`; a large folio that the range cuts is split first.
     ///
     /// It is split between two passes, because that needs the locks of all spaces that map it.
-    pub(super) fn advise_free(&self, space: &Space<P>, range: PageRange) -> Result<(), MmError> {
-        let mut missed_large = false;
-        let result = self.advise_pages(space, range, Advice::Free, &mut missed_large);
-        if !missed_large {
+    pub(super) fn advise_free(&self, space: &Space<P>, range: PageRange, advice: Advice) -> Result<(), MmError> {
+        let missed_large = Cell::new(false);
+        let pass = || {
+            self.advise_pages(space, range, advice, |own, vma, part, gather| {
+                missed_large.set(self.free_lazily(own, vma, part, gather) || missed_large.get());
+                Ok(())
+            })
+        };
+        let result = pass();
+        if !missed_large.get() {
             return result;
         }
         let (mut walk, mut split) = (Walk::over(range), false);
-        while let Ok(Some(part)) = walk.next_unlocked(space, Advice::Free, |_, _, part| part) {
+        while let Ok(Some(part)) = walk.next_unlocked(space, advice, |_, _, part| part) {
             split |= self.split_cut_folios(space, part);
         }
-        if split { self.advise_pages(space, range, Advice::Free, &mut missed_large) } else { result }
+        if split { pass() } else { result }
     }
 
-    /// Applies the advice; `missed_large` is set if `Free` left a large folio out.
+    /// Does `act` to the part of a range in each mapping; the gather takes what `act` owes.
     pub(super) fn advise_pages(
         &self,
         space: &Space<P>,
         range: PageRange,
         advice: Advice,
-        missed_large: &mut bool,
+        mut act: impl FnMut(OwnTables<'_, P>, &Vma<P>, PageRange, &mut Gather<'_, P>) -> Result<(), MmError>,
     ) -> Result<(), MmError> {
         // As in Linux, holding the lock for reading is enough: no mapping changes, and concurrent
         // faults lock the same tables.
@@ -57,13 +64,7 @@ impl<P: Platform> Mm<P> {
         while let Some((vma, _, part)) = walk.next(&map) {
             result = check(vma, part.start(), advice)
                 .and_then(|()| self.own_tables(map.tables(&self.tlb), part))
-                .and_then(|own| match advice {
-                    Advice::Free => {
-                        *missed_large |= self.free_lazily(own, vma, part, &mut gather);
-                        Ok(())
-                    }
-                    _ => self.advise_part(space, own, vma, part, advice, &mut gather),
-                });
+                .and_then(|own| act(own, vma, part, &mut gather));
             if result.is_err() {
                 break;
             }
@@ -72,43 +73,6 @@ impl<P: Platform> Mm<P> {
         // that finds an entry cleared depends on no stale one.
         plant!(ZapFlushLate; { drop(map); gather.settle() }, { gather.settle(); drop(map) });
         result.and_then(|()| walk.finish())
-    }
-
-    fn advise_part(
-        &self,
-        space: &Space<P>,
-        tables: OwnTables<'_, P>,
-        vma: &Vma<P>,
-        part: PageRange,
-        advice: Advice,
-        gather: &mut Gather<'_, P>,
-    ) -> Result<(), MmError> {
-        match advice {
-            Advice::DontNeed | Advice::DontNeedLocked => {
-                self.zap(space, tables, (vma, Zap::Pages), part, gather);
-            }
-            Advice::GuardInstall => return self.install_guards(space, tables, vma, part, gather),
-            Advice::GuardRemove => self.remove_guards(tables, vma, part, gather),
-            Advice::Normal
-            | Advice::Random
-            | Advice::Sequential
-            | Advice::WillNeed
-            | Advice::Free
-            | Advice::Remove
-            | Advice::Cold
-            | Advice::PageOut
-            | Advice::DontFork
-            | Advice::DoFork
-            | Advice::HugePage
-            | Advice::NoHugePage
-            | Advice::DontDump
-            | Advice::DoDump
-            | Advice::WipeOnFork
-            | Advice::KeepOnFork
-            | Advice::PopulateRead
-            | Advice::PopulateWrite => unreachable!("{advice:?} has a walk of its own"),
-        }
-        Ok(())
     }
 
     /// Makes pages of a private anonymous mapping clean, so that reclaim may discard them.

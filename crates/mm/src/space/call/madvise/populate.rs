@@ -18,11 +18,14 @@ impl<P: Platform> Mm<P> {
     /// [`MmError::NotMapped`] at an unmapped page, [`MmError::AdviceNotApplicable`] where the
     /// mapping lacks the right, [`MmError::Inaccessible`] where the program would get a signal. The
     /// pages before stay mapped.
-    pub(super) fn madvise_populate(&self, space: &Space<P>, range: PageRange, access: Access) -> Result<(), MmError> {
-        let (needed, advice) = match access {
-            Access::Write => (Rights::WRITE, Advice::PopulateWrite),
-            Access::Read | Access::Exec => (Rights::READ, Advice::PopulateRead),
-        };
+    pub(super) fn madvise_populate(
+        &self,
+        space: &Space<P>,
+        range: PageRange,
+        advice: Advice,
+        access: Access,
+    ) -> Result<(), MmError> {
+        let needed = if access == Access::Write { Rights::WRITE } else { Rights::READ };
         let precleared = PreclearedPages::for_pages(self, range.pages());
         for at in range.iter() {
             self.cond_resched();

@@ -1,6 +1,6 @@
 //! `process_madvise(2)`: advice about several ranges, also of another process.
 
-use super::Advice;
+use super::{Advice, AdviceRules};
 use crate::error::{MmError, bounded};
 use crate::mm::Mm;
 use crate::space::Space;
@@ -41,7 +41,7 @@ impl<P: Platform> Mm<P> {
         advice: Advice,
     ) -> Result<u64, MmError> {
         check_ranges::<P>(ranges)?;
-        if target == AdviceTarget::Other && !advice.is_allowed_remotely() {
+        if target == AdviceTarget::Other && !advice.obeys(AdviceRules::REMOTE) {
             return Err(MmError::BadAdvice { advice: advice.raw() });
         }
         let total = ranges.iter().fold(0, |total: u64, (_, len)| total.saturating_add(*len)).min(MAX_BYTES);
