@@ -121,7 +121,7 @@ pub use peek::PeekedEntry;
 pub use reserve::TableReserve;
 pub use rss::Rss;
 pub use share::{BreakStop, EditForAll, Leaver, ReachedTable, ReadOnly, Shareable};
-pub use tables::{EntryHolder, FoundEntry, OwnTable, SeenEntry, TableSpans, Tables};
+pub use tables::{FoundEntry, TableSpans, Tables};
 
 use pagewright_arch::{SoftEntry, SoftKind};
 use pagewright_types::Level;

@@ -22,7 +22,7 @@
 use crate::entry::{CountedIn, EntryRun, Mlocked};
 use crate::leaf_view::{EntryView, LeafView};
 use crate::occupied::{OccupiedParts, PresentEntries};
-use crate::tables::{SeenEntry, Tables};
+use crate::tables::Tables;
 use core::cell::Cell;
 use core::ops::Range;
 use pagewright_arch::{Entry, Isa, Leaf, Pte, PteSlot, Replacement, TableWords};
@@ -202,18 +202,6 @@ impl<'h, P: Platform, R: TableRight> LockedTable<'h, P, R> {
     #[inline]
     pub fn is_empty(&self, va: VirtAddr) -> bool {
         self.entry(va) == EntryView::Empty
-    }
-
-    /// Whether the entry for `va` is what it was when it was read without the lock.
-    #[inline]
-    pub fn is_unchanged(&self, va: VirtAddr, seen: SeenEntry) -> bool {
-        self.pte(va) == seen.pte()
-    }
-
-    /// Whether the entry for `va` is the leaf that was read, with at most what a walker has noted.
-    #[inline]
-    pub fn is_same_leaf(&self, va: VirtAddr, seen: SeenEntry) -> bool {
-        P::Isa::same_but_touched(self.pte(va), seen.pte())
     }
 
     /// Begins a run of edits for a mapping, which may be locked memory.

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! [`Tables::find`] gives the last entry on the way to an address, at any level: a leaf, a soft
-//! entry or an empty one. Its [`EntryHolder`] says what the path is: through pointers of this space
+//! entry or an empty one. [`FoundEntry`] also says what the path is: through pointers of this space
 //! alone, or through one below which other spaces share all tables ([`crate::share`]). Nothing
 //! below that one is stable while the space is held for reading.
 //!
@@ -76,79 +76,78 @@ impl<P: Platform> Copy for Tables<'_, P> {}
 
 /// The last entry on the way to an address, as a descent without locks has read it.
 ///
-/// The descent ends at the level asked for, or above it at an entry that points to no table.
+/// The descent ends at the level asked for, or above it at an entry that points to no table. The
+/// entry is [own](Self::is_own), [shared](Self::is_shared), or empty above a table that is missing.
 pub struct FoundEntry<'h, P: Platform> {
     /// The level of the entry.
     pub level: Level,
     /// What the entry says, as the path to it allows.
     pub entry: EntryView,
-    /// Whose table it is in.
-    pub holder: EntryHolder<'h, P>,
-}
-
-/// Whose table an entry is in.
-pub enum EntryHolder<'h, P: Platform> {
-    /// The space's own, reached through entries of this space alone.
-    Own(OwnTable<'h, P>),
-    /// One below a pointer that other spaces share; it can be read, and [broken](Tables::own).
-    Shared,
-    /// None: the entry is empty, and the space's own table below it is missing.
-    Absent,
-}
-
-/// A table that only this space uses, not locked.
-pub struct OwnTable<'h, P: Platform> {
     tables: Tables<'h, P>,
     table: Pfn,
     va: VirtAddr,
-    seen: SeenEntry,
-}
-
-/// An entry as it was read without its table's lock, to be compared under the lock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SeenEntry {
     pte: Pte,
-    level: Level,
+    path: FoundPath,
 }
 
-impl SeenEntry {
-    #[inline]
-    pub(crate) fn pte(self) -> Pte {
-        self.pte
-    }
+/// The path to an entry that was found.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum FoundPath {
+    /// Entries of this space alone.
+    Own,
+    /// A pointer that other spaces share is on it.
+    Shared,
+    /// The same as `Own`; the entry is empty, and the table below it is missing.
+    Missing,
 }
 
-impl<'h, P: Platform> OwnTable<'h, P> {
-    /// The level of the table.
-    #[inline]
-    pub fn level(&self) -> Level {
-        self.seen.level
+impl<'h, P: Platform> FoundEntry<'h, P> {
+    /// Whether the entry is in a table of this space alone, which can be locked.
+    #[inline(always)]
+    pub fn is_own(&self) -> bool {
+        self.path == FoundPath::Own
     }
 
-    /// The entry for the address of the descent, as the descent read it.
-    #[inline]
-    pub fn seen(&self) -> SeenEntry {
-        self.seen
+    /// Whether the entry is below a pointer that other spaces share.
+    ///
+    /// It can be read, and its table [broken](Tables::own).
+    #[inline(always)]
+    pub fn is_shared(&self) -> bool {
+        self.path == FoundPath::Shared
     }
 
-    /// Whether all entries of `range`, which is under this table, read as empty.
+    /// Whether all entries of `range`, which is under the entry's table, read as empty.
     ///
     /// They may change at once.
     pub fn is_empty_now(&self, range: PageRange) -> bool {
-        let level = self.seen.level;
-        let indices = level.index_of(range.start())..level.index_of(range.last()) + 1;
-        self.tables.present_in(self.table, indices).all(|(_, pte)| P::Isa::decode(level, pte) == Entry::Empty)
+        let indices = self.level.index_of(range.start())..self.level.index_of(range.last()) + 1;
+        self.tables.present_in(self.table, indices).all(|(_, pte)| P::Isa::decode(self.level, pte) == Entry::Empty)
     }
 
-    /// Locks the table; the entry may have changed since the descent.
+    /// Locks the own table of the entry, unless the entry has changed since it was found.
     #[inline(always)]
-    pub fn lock(&self) -> LockedTable<'h, P> {
-        self.lock_by(EditOwn)
+    pub fn lock_if_unchanged(&self) -> Option<LockedTable<'h, P>> {
+        self.lock_by(EditOwn).filter(|locked| self.is_unchanged_in(locked))
     }
 
+    /// Locks the own table of the entry, if this is the leaf that was found.
+    ///
+    /// A walker may have set bits of it since.
     #[inline(always)]
-    pub(crate) fn lock_by<R: TableRight>(&self, right: R) -> LockedTable<'h, P, R> {
-        LockedTable::lock((self.tables, self.table, self.seen.level), self.va, right)
+    pub fn lock_if_same_leaf(&self) -> Option<LockedTable<'h, P>> {
+        self.lock_by(EditOwn).filter(|locked| P::Isa::same_but_touched(locked.pte(self.va), self.pte))
+    }
+
+    /// Locks the own table of the entry by a right.
+    #[inline(always)]
+    pub(crate) fn lock_by<R: TableRight>(&self, right: R) -> Option<LockedTable<'h, P, R>> {
+        self.is_own().then(|| LockedTable::lock((self.tables, self.table, self.level), self.va, right))
+    }
+
+    /// Whether the entry is in the locked table as it was found.
+    #[inline(always)]
+    pub(crate) fn is_unchanged_in<R: TableRight>(&self, locked: &LockedTable<'h, P, R>) -> bool {
+        locked.pte(self.va) == self.pte
     }
 }
 
@@ -249,18 +248,14 @@ impl<'h, P: Platform> Tables<'h, P> {
     #[inline(always)]
     pub fn find(&self, va: VirtAddr, level: Level) -> FoundEntry<'h, P> {
         let Descent { slot, level: at, pte, shared } = self.descend(va, level);
+        let found = |level, entry, path| FoundEntry { level, entry, tables: *self, table: slot.table, va, pte, path };
         if shared {
             let (entry, level) = self.read_shared(va);
-            return FoundEntry { level, entry, holder: EntryHolder::Shared };
+            return found(level, entry, FoundPath::Shared);
         }
         let entry = EntryView::decode::<P::Isa>(at, pte, false);
-        let holder = if at > level && entry == EntryView::Empty {
-            EntryHolder::Absent
-        } else {
-            let seen = SeenEntry { pte, level: at };
-            EntryHolder::Own(OwnTable { tables: *self, table: slot.table, va, seen })
-        };
-        FoundEntry { level: at, entry, holder }
+        let is_missing = at > level && entry == EntryView::Empty;
+        found(at, entry, if is_missing { FoundPath::Missing } else { FoundPath::Own })
     }
 
     /// Reads the entry for `va` without a lock, whatever the path and the level.

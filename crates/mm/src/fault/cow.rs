@@ -13,7 +13,7 @@ use crate::thp::{are_all_beside, pieces_beside};
 use pagewright_arch::LeafFlags;
 use pagewright_plant::plant;
 use pagewright_sync::Platform;
-use pagewright_table::{EntryHolder, LeafView, LockedTable};
+use pagewright_table::{LeafView, LockedTable};
 use pagewright_tlb::frames::{Folio, FolioFlags};
 use pagewright_types::{Access, Counter, Level, Order, PageRange, Pfn, Rights};
 
@@ -199,9 +199,7 @@ impl<P: Platform> Fault<'_, P> {
     /// Locks the table if the entry is unchanged, except for bits that the walker sets.
     #[inline(always)]
     pub(super) fn lock_if_same_leaf(&self) -> Option<LockedTable<'_, P>> {
-        let EntryHolder::Own(table) = &self.found.holder else { return None };
-        let locked = table.lock();
-        locked.is_same_leaf(self.va, table.seen()).then_some(locked)
+        self.found.lock_if_same_leaf()
     }
 
     pub(super) fn seen_leaf(&self) -> Option<LeafView> {

@@ -4,16 +4,16 @@ use super::{Fault, FaultKind, FaultProgress, permits};
 use pagewright_arch::LeafFlags;
 use pagewright_plant::plant;
 use pagewright_sync::Platform;
-use pagewright_table::{EditForAll, EntryHolder, LeafView, LockedTable};
+use pagewright_table::{EditForAll, LeafView, LockedTable};
 use pagewright_types::{Access, Level, Rights};
 
 impl<P: Platform> Fault<'_, P> {
     /// Judges whether the page of a hint moves, once, or gives the leaf the rights of its mapping.
     pub(super) fn serve_hint(&self) -> FaultProgress {
         let token = self.family_token();
-        let table = match &self.found.holder {
-            EntryHolder::Own(table) => Some(table.lock_for_all()),
-            EntryHolder::Absent | EntryHolder::Shared => self.tables.lock_for_all(self.va, token.as_ref()),
+        let table = match self.found.is_own() {
+            true => self.found.lock_for_all(),
+            false => self.tables.lock_for_all(self.va, token.as_ref()),
         };
         // As the table says: a leaf that was found below a shared pointer seemed not exclusive.
         let hint = table.and_then(|table| {

@@ -22,7 +22,7 @@ use crate::thp::ThpOrders;
 use pagewright_arch::{Leaf, LeafFlags};
 use pagewright_plant::plant;
 use pagewright_sync::Platform;
-use pagewright_table::{EntryHolder, LockedTable, OwnedLeaf, TableReserve};
+use pagewright_table::{LockedTable, OwnedLeaf, TableReserve};
 use pagewright_tlb::frames::{ClearExtent, NoFrames, ZeroedBlock};
 use pagewright_types::{Counter, Level, Order, PAGE_SIZE, PageRange, Rights};
 
@@ -128,10 +128,7 @@ impl<'a, P: Platform> Fault<'a, P> {
 
     /// Allocates the tables that a folio of `order` takes: those that are missing, and a deposit.
     fn reserve_for(&self, order: Order, reserve: &mut TableReserve<'a, P>) -> Result<(), NoFrames> {
-        let missing = match self.found.holder {
-            EntryHolder::Absent => self.found.level.raw() - lowest_level(order).raw(),
-            EntryHolder::Own(_) | EntryHolder::Shared => 0,
-        };
+        let missing = if self.is_table_missing() { self.found.level.raw() - lowest_level(order).raw() } else { 0 };
         self.mm.fill(reserve, usize::from(missing))?;
         self.mm.fill_deposits(reserve, usize::from(order == Order::PMD))
     }
@@ -146,11 +143,7 @@ impl<'a, P: Platform> Fault<'a, P> {
         if self.is_shared() || !self.vma.range(self.start).covers(block) {
             return None;
         }
-        let is_empty = match &self.found.holder {
-            EntryHolder::Own(table) if table.level() == Level::PTE => order < Order::PMD && table.is_empty_now(block),
-            EntryHolder::Own(_) | EntryHolder::Absent => true,
-            EntryHolder::Shared => false,
-        };
+        let is_empty = self.found.level > Level::PTE || order < Order::PMD && self.found.is_empty_now(block);
         is_empty.then_some(block)
     }
 
@@ -208,7 +201,7 @@ impl<'a, P: Platform> Fault<'a, P> {
         reserve: &mut TableReserve<'a, P>,
     ) -> Option<LockedTable<'a, P>> {
         let own = self.tables.try_own(PageRange::page(self.va))?;
-        if let EntryHolder::Absent = self.found.holder {
+        if self.is_table_missing() {
             own.ensure(block.start(), lowest, reserve);
         }
         let locked = own.lock_level(block.start(), lowest)?;

@@ -52,7 +52,7 @@ use crate::space::{Space, Vma};
 use crate::swap::SwapPte;
 use pagewright_arch::SoftKind;
 use pagewright_sync::Platform;
-use pagewright_table::{EditForAll, EntryHolder, EntryView, FoundEntry, LeafView, LockedTable, TableReserve, Tables};
+use pagewright_table::{EditForAll, EntryView, FoundEntry, LeafView, LockedTable, TableReserve, Tables};
 use pagewright_tlb::FamilyToken;
 use pagewright_types::{Access, Counter, Level, PAGE_SIZE, PageRange, Rights, VirtAddr};
 
@@ -218,7 +218,7 @@ impl<P: Platform> Mm<P> {
             if flags.contains(FaultFlags::UNUSE) && !matches!(action, FaultAction::SwapIn(_)) {
                 return Ok(FaultKind::Minor);
             }
-            if matches!(found.holder, EntryHolder::Shared) && !action.is_for_all(access) {
+            if found.is_shared() && !action.is_for_all(access) {
                 self.own_tables(tables, PageRange::page(va))?;
                 // A table that was taken back owes no flush. The pointer that this CPU has cached
                 // would refuse the access once more.
@@ -322,7 +322,12 @@ impl<'a, P: Platform> Fault<'a, P> {
 
     /// Whether other spaces share the table of the entry.
     fn is_shared(&self) -> bool {
-        matches!(self.found.holder, EntryHolder::Shared)
+        self.found.is_shared()
+    }
+
+    /// Whether the space has no table for the entry, and shares none.
+    fn is_table_missing(&self) -> bool {
+        !self.found.is_own() && !self.found.is_shared()
     }
 
     /// The permission to fill an entry for all sharers, if there are any.
@@ -333,10 +338,7 @@ impl<'a, P: Platform> Fault<'a, P> {
     /// Allocates the missing tables, before anything is locked.
     #[inline]
     fn reserve_tables(&self, reserve: &mut TableReserve<'a, P>) -> Result<(), FaultError> {
-        match self.found.holder {
-            EntryHolder::Own(_) => Ok(()),
-            EntryHolder::Absent | EntryHolder::Shared => self.reserve_missing_tables(reserve),
-        }
+        if self.found.is_own() { Ok(()) } else { self.reserve_missing_tables(reserve) }
     }
 
     #[cold]
@@ -350,14 +352,7 @@ impl<'a, P: Platform> Fault<'a, P> {
     /// `None` if the entry has changed since the fault was classified.
     #[inline(always)]
     fn lock_if_unchanged(&self, reserve: &mut TableReserve<'a, P>) -> Option<LockedTable<'a, P>> {
-        match &self.found.holder {
-            EntryHolder::Own(table) => {
-                let locked = table.lock();
-                locked.is_unchanged(self.va, table.seen()).then_some(locked)
-            }
-            EntryHolder::Absent => self.lock_new_table(reserve),
-            EntryHolder::Shared => None,
-        }
+        if self.is_table_missing() { self.lock_new_table(reserve) } else { self.found.lock_if_unchanged() }
     }
 
     /// Locks the last-level table, own or shared, to fill the entry in it.
@@ -370,9 +365,8 @@ impl<'a, P: Platform> Fault<'a, P> {
         reserve: &mut TableReserve<'a, P>,
         token: Option<&'f FamilyToken<'f, P>>,
     ) -> Option<LockedTable<'a, P, EditForAll<'f, P>>> {
-        if let EntryHolder::Own(table) = &self.found.holder {
-            let locked = table.lock_for_all();
-            return locked.is_unchanged(self.va, table.seen()).then_some(locked);
+        if self.found.is_own() {
+            return self.found.lock_for_all_if_unchanged();
         }
         self.lock_made_to_fill(reserve, token)
     }

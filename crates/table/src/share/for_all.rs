@@ -29,7 +29,7 @@ use crate::below;
 use crate::entry::CountedIn;
 use crate::locked_table::{EditRight, LockedTable, TableRight};
 use crate::reserve::TableReserve;
-use crate::tables::{OwnTable, Tables};
+use crate::tables::{FoundEntry, Tables};
 use core::cell::Cell;
 use pagewright_arch::{Isa, TableEntry};
 use pagewright_plant::plant;
@@ -136,11 +136,17 @@ impl<P: Platform> LockedTable<'_, P, EditForAll<'_, P>> {
     }
 }
 
-impl<'h, P: Platform> OwnTable<'h, P> {
-    /// As [`lock`](Self::lock), for an edit that may also be one for all sharers.
+impl<'h, P: Platform> FoundEntry<'h, P> {
+    /// Locks the own table of the entry, for an edit that may also be one for all sharers.
     #[inline(always)]
-    pub fn lock_for_all<'f>(&self) -> LockedTable<'h, P, EditForAll<'f, P>> {
+    pub fn lock_for_all<'f>(&self) -> Option<LockedTable<'h, P, EditForAll<'f, P>>> {
         self.lock_by(EditForAll::own())
+    }
+
+    /// The same, unless the entry has changed since it was found.
+    #[inline(always)]
+    pub fn lock_for_all_if_unchanged<'f>(&self) -> Option<LockedTable<'h, P, EditForAll<'f, P>>> {
+        self.lock_for_all().filter(|locked| self.is_unchanged_in(locked))
     }
 }
 

@@ -5,7 +5,7 @@ use crate::space::Space;
 use crate::support::Delivery;
 use core::ops::ControlFlow;
 use pagewright_arch::{Effects, Isa, Leaf, LeafFlags, PteSlot, SoftEntry, SoftKind, TableEntry};
-use pagewright_table::{EntryHolder, EntryView, Mlocked, OwnedLeaf};
+use pagewright_table::{EntryView, Mlocked, OwnedLeaf};
 use pagewright_tlb::Gather;
 use pagewright_types::{Level, PageRange, Pfn, Rights, VirtAddr};
 
@@ -23,19 +23,20 @@ const VA: VirtAddr = VirtAddr::new(0x1234_5678_9000);
 fn found<I: Isa>(space: &Space<I>, level: Level) -> (&'static str, Level) {
     let held = space.mmap.read();
     let found = held.tables(&space.tlb).find(VA, level);
-    let holder = match found.holder {
-        EntryHolder::Own(_) => "own",
-        EntryHolder::Shared => "shared",
-        EntryHolder::Absent => "absent",
+    let path = match (found.is_own(), found.is_shared()) {
+        (true, false) => "own",
+        (false, true) => "shared",
+        (false, false) => "missing",
+        (true, true) => unreachable!("an entry has one path"),
     };
-    (holder, found.level)
+    (path, found.level)
 }
 
 fn a_descent_tells_an_own_entry_from_one_whose_table_is_missing<I: Isa>() {
     let space = Space::<I>::new(1, Delivery::AtOnce);
-    assert_eq!((found(&space, Level::PGD), found(&space, Level::PTE)), (("own", Level::PGD), ("absent", Level::PGD)));
+    assert_eq!((found(&space, Level::PGD), found(&space, Level::PTE)), (("own", Level::PGD), ("missing", Level::PGD)));
     space.ensure_tables(VA, Level::PMD);
-    assert_eq!((found(&space, Level::PMD), found(&space, Level::PTE)), (("own", Level::PMD), ("absent", Level::PMD)));
+    assert_eq!((found(&space, Level::PMD), found(&space, Level::PTE)), (("own", Level::PMD), ("missing", Level::PMD)));
     space.map_special(VA, Level::PMD, Pfn::new(512));
     assert_eq!((found(&space, Level::PMD), found(&space, Level::PTE)), (("own", Level::PMD), ("own", Level::PMD)));
 }
@@ -70,7 +71,7 @@ fn a_soft_entry_above_the_last_level_is_found_and_cleared<I: Isa>() {
         }
     }
     gather.settle();
-    assert_eq!(found(&space, Level::PTE), ("absent", Level::PMD));
+    assert_eq!(found(&space, Level::PTE), ("missing", Level::PMD));
 }
 
 /// A space whose entry of `level` above `VA` is write-protected, with a leaf that allows all.
@@ -95,7 +96,7 @@ fn a_leaf_below_a_shared_entry_is_neither_writable_nor_exclusive<I: Isa>() {
         let held = space.mmap.read();
         let tables = held.tables(&space.tlb);
         let found = tables.find(VA, Level::PTE);
-        assert!(matches!(found.holder, EntryHolder::Shared), "the path is shared");
+        assert!(found.is_shared(), "the path is shared");
         let walk = space.table().peek(&space.tlb, VA).entry::<I>();
         assert_eq!(walk, EntryView::Table, "a walk without a hold goes no further");
         let seen = [found.entry, tables.peek(VA), tables.read_lock(VA).expect("a table").entry(VA)];
@@ -121,7 +122,7 @@ fn a_space_that_has_ended_has_no_tables<I: Isa>() {
     let root = space.table().root();
     space.mmap.write().close(&space.tlb);
     let block = space.reuse_root(root);
-    assert_eq!((found(&space, Level::PTE).0, space.locked(VA, Level::PTE, |_| ())), ("absent", None));
+    assert_eq!((found(&space, Level::PTE).0, space.locked(VA, Level::PTE, |_| ())), ("missing", None));
     let held = space.mmap.read();
     assert!(held.tables(&space.tlb).lock_for_all(VA, None).is_none());
     let reached = held.tables(&space.tlb).reached_tables(None, |_| ControlFlow::Break(()));
