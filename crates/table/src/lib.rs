@@ -121,7 +121,7 @@ pub use peek::PeekedEntry;
 pub use reserve::TableReserve;
 pub use rss::Rss;
 pub use share::{BreakStop, EditForAll, Leaver, ReachedTable, ReadOnly, Shareable};
-pub use tables::{FoundEntry, TableSpans, Tables};
+pub use tables::{FoundEntry, Tables};
 
 use pagewright_arch::{SoftEntry, SoftKind};
 use pagewright_types::Level;

@@ -144,7 +144,7 @@ impl<'h, P: Platform> OwnTables<'h, P> {
         range: PageRange,
         splits: Option<Mlocked>,
     ) -> impl Iterator<Item = (LockedTable<'h, P>, PageRange)> + use<'h, P> {
-        let (own, mut spans) = (*self, self.spans(range));
+        let (own, mut spans) = (*self, self.found_spans(range));
         core::iter::from_fn(move || {
             loop {
                 let (span, found) = spans.next_found()?;

@@ -277,15 +277,21 @@ impl<'h, P: Platform> Tables<'h, P> {
     ///
     /// There is one for each own last-level table, and for each own leaf or soft entry above that
     /// level.
-    pub fn spans(&self, range: PageRange) -> TableSpans<'h, P> {
-        TableSpans { tables: *self, at: range.start(), end: range.end() }
+    pub fn spans(&self, range: PageRange) -> impl Iterator<Item = PageRange> + use<'h, P> {
+        let mut spans = self.found_spans(range);
+        core::iter::from_fn(move || spans.next_found().map(|(span, _)| span))
+    }
+
+    /// As [`spans`](Self::spans), each with the descent that found it.
+    pub(crate) fn found_spans(&self, range: PageRange) -> FoundSpans<'h, P> {
+        FoundSpans { tables: *self, at: range.start(), end: range.end() }
     }
 
     /// As [`spans`](Self::spans), each with the number of its leaves above the last level.
     ///
     /// Neighbouring leaves above the last level that are in one table are one part.
     pub fn runs(&self, range: PageRange) -> impl Iterator<Item = (PageRange, u64)> + use<'h, P> {
-        let (tables, mut spans) = (*self, self.spans(range));
+        let (tables, mut spans) = (*self, self.found_spans(range));
         core::iter::from_fn(move || {
             let (span, Descent { mut slot, level, .. }) = spans.next_found()?;
             let (mut end, mut leaves) = (span.start(), 0);
@@ -396,14 +402,14 @@ pub(crate) fn part_end(at: VirtAddr, level: Level, end: VirtAddr) -> VirtAddr {
     at.align_down(span).checked_add(span).map_or(end, |next| next.min(end))
 }
 
-/// The iterator of [`Tables::spans`].
-pub struct TableSpans<'h, P: Platform> {
+/// The parts of a range that have own entries.
+pub(crate) struct FoundSpans<'h, P: Platform> {
     pub(crate) tables: Tables<'h, P>,
     pub(crate) at: VirtAddr,
     pub(crate) end: VirtAddr,
 }
 
-impl<P: Platform> TableSpans<'_, P> {
+impl<P: Platform> FoundSpans<'_, P> {
     /// The next part, and the descent that found it.
     #[inline]
     pub(crate) fn next_found(&mut self) -> Option<(PageRange, Descent)> {
@@ -418,13 +424,5 @@ impl<P: Platform> TableSpans<'_, P> {
             }
         }
         None
-    }
-}
-
-impl<P: Platform> Iterator for TableSpans<'_, P> {
-    type Item = PageRange;
-
-    fn next(&mut self) -> Option<PageRange> {
-        self.next_found().map(|(span, _)| span)
     }
 }

@@ -128,7 +128,7 @@ impl<P: Platform> Tables<'_, P> {
     ///
     /// If the space is held for writing, no other appears there. Takes no lock.
     pub fn first_migrating(&self, range: PageRange) -> Option<VirtAddr> {
-        let mut spans = self.spans(range);
+        let mut spans = self.found_spans(range);
         while let Some((span, found)) = spans.next_found() {
             if found.level > Level::PTE && EntryView::decode::<P::Isa>(found.level, found.pte, false).is_migrating() {
                 return Some(span.start());
