@@ -108,9 +108,7 @@ pub mod share;
 mod split;
 mod tables;
 
-pub use entry::{
-    CopyHooks, CopyStop, EntryRun, ForkHooks, Mlocked, SoftCopy, UnmapHooks, restore_migrated, restore_migrated_by_page,
-};
+pub use entry::{CopyStop, EntryHooks, EntryRun, Mlocked, restore_migrated, restore_migrated_by_page};
 pub use leaf_view::{EntryView, LeafView};
 pub use locked_table::{EditOwn, EditRight, LockedTable, TableRight};
 pub use mmap_lock::{MmapGuard, MmapLock, MmapRead, MmapWrite};

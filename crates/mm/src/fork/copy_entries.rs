@@ -9,12 +9,11 @@
 
 use crate::error::MmError;
 use crate::mm::Mm;
+use crate::space::entries::MmHooks;
 use crate::space::{HeldMap, Space, Vma};
-use pagewright_arch::{Leaf, LeafFlags, SoftEntry, SoftKind};
+use pagewright_arch::{Leaf, LeafFlags, SoftKind};
 use pagewright_sync::Platform;
-use pagewright_table::{
-    CopyHooks, CopyStop, EntryView, ForkHooks, LeafView, Mlocked, OwnTables, OwnedLeaf, SoftCopy, TableReserve, Tables,
-};
+use pagewright_table::{CopyStop, EntryView, LeafView, Mlocked, OwnTables, OwnedLeaf, TableReserve, Tables};
 use pagewright_tlb::Gather;
 use pagewright_tlb::frames::{BlockList, FolioFlags, FolioOwner, NoFrames};
 use pagewright_types::{Counter, Level, Order, PageRange, Rights, VirtAddr};
@@ -33,7 +32,7 @@ impl<P: Platform> Mm<P> {
     ) -> Result<(), MmError> {
         let (space, child) = child;
         let mut copy =
-            EntryCopy { mm: self, to: child.tables(&self.tlb), hooks: ForkCopies::new(self, space, vma), vma };
+            EntryCopy { mm: self, to: child.tables(&self.tlb), copies: PinnedCopies::new(self, space, vma), vma };
         let mut done = range.start();
         for (from, span) in parts {
             // Huge entries of one table are copied together, and are a part each.
@@ -76,7 +75,7 @@ impl<P: Platform> Mm<P> {
 struct EntryCopy<'a, 'h, P: Platform> {
     mm: &'a Mm<P>,
     to: Tables<'h, P>,
-    hooks: ForkCopies<'a, P>,
+    copies: PinnedCopies<'a, P>,
     vma: &'a Vma<P>,
 }
 
@@ -117,7 +116,7 @@ impl<P: Platform> EntryCopy<'_, '_, P> {
         self.mm.fill_deposits(&mut reserve, huge)?;
         let Some(table) = from.lock_level(start, level) else { return Ok(part.end()) };
         let Some(child) = to.lock_level(start, level) else { return Ok(part.end()) };
-        let (copied, stop) = table.copy_huge_run(&child, part, &mut self.hooks, &mut reserve, gather);
+        let (copied, stop) = table.copy_huge_run(&child, part, &mut MmHooks(self.mm), &mut reserve, gather);
         drop((child, table));
         self.mm.tlb.count(Counter::PwForkEntries, copied);
         match stop {
@@ -149,14 +148,15 @@ impl<P: Platform> EntryCopy<'_, '_, P> {
             let Some(table) = from.lock(start) else { return Ok(part.end()) };
             let Some(child) = to.lock(start) else { return Ok(part.end()) };
             let rest = PageRange::new(start, part.end());
-            let (copied, stop) = table.copy_run(&child, rest, &mut self.hooks, gather);
+            let copy_pinned = |leaf| self.copies.copy_pinned(leaf);
+            let (copied, stop) = table.copy_run(&child, rest, &mut MmHooks(self.mm), copy_pinned, gather);
             drop((child, table));
             self.mm.tlb.count(Counter::PwForkEntries, copied);
             match stop {
                 Ok(()) => return Ok(part.end()),
                 Err(CopyStop::NoFrame(va)) => {
                     start = va;
-                    self.hooks.fill_spare(self.vma)?;
+                    self.copies.fill_spare(self.vma)?;
                 }
                 Err(CopyStop::TooManyRefs(va) | CopyStop::PinnedBlock(va)) => {
                     return Err(MmError::TooManyHolders { va });
@@ -178,8 +178,8 @@ pub(super) fn own_spans<'h, P: Platform>(
     tables.runs(range).filter_map(move |(span, leaves)| Some((own.or_else(|| tables.try_own(span))?, span, leaves)))
 }
 
-/// What fork decides about the entries that it copies.
-struct ForkCopies<'m, P: Platform> {
+/// The copies of pages that the parent has pinned.
+struct PinnedCopies<'m, P: Platform> {
     mm: &'m Mm<P>,
     child: &'m Space<P>,
     /// The rights of the mapping.
@@ -193,7 +193,7 @@ struct ForkCopies<'m, P: Platform> {
 /// Limit of the frames for copies that are allocated at once.
 const MAX_SPARE: usize = 32;
 
-impl<'m, P: Platform> ForkCopies<'m, P> {
+impl<'m, P: Platform> PinnedCopies<'m, P> {
     fn new(mm: &'m Mm<P>, child: &'m Space<P>, vma: &Vma<P>) -> Self {
         Self { mm, child, rights: vma.rights(), spare: BlockList::new(), wanted: 0 }
     }
@@ -216,27 +216,7 @@ impl<'m, P: Platform> ForkCopies<'m, P> {
         }
         Ok(())
     }
-}
 
-impl<P: Platform> Drop for ForkCopies<'_, P> {
-    fn drop(&mut self) {
-        while let Some(unused) = self.spare.pop(self.mm.frames()) {
-            self.mm.tlb.free(unused);
-        }
-    }
-}
-
-impl<P: Platform> CopyHooks for ForkCopies<'_, P> {
-    fn copy_soft(&mut self, soft: SoftEntry) -> Option<SoftCopy> {
-        self.mm.copy_soft_entry(soft)
-    }
-
-    fn discard_soft(&mut self, soft: SoftEntry) {
-        self.mm.discard_soft_entry(soft);
-    }
-}
-
-impl<P: Platform> ForkHooks for ForkCopies<'_, P> {
     /// A page of the child's own, in place of one that the parent has pinned (`copy_present_page`).
     fn copy_pinned(&mut self, leaf: LeafView) -> Option<OwnedLeaf> {
         let (mm, frames) = (self.mm, self.mm.frames());
@@ -253,5 +233,13 @@ impl<P: Platform> ForkHooks for ForkCopies<'_, P> {
         let rights = self.rights.readable();
         let flags = LeafFlags::USER | LeafFlags::DIRTY | LeafFlags::SOFT_DIRTY | LeafFlags::EXCLUSIVE;
         Some(OwnedLeaf::new(Leaf { pfn: folio.pfn(), rights, flags }, folio))
+    }
+}
+
+impl<P: Platform> Drop for PinnedCopies<'_, P> {
+    fn drop(&mut self) {
+        while let Some(unused) = self.spare.pop(self.mm.frames()) {
+            self.mm.tlb.free(unused);
+        }
     }
 }

@@ -13,6 +13,7 @@
 //! and must therefore keep lockless walks out of a space that forks (`write_protect_seq`). Here one
 //! barrier serves all entries of a table.
 
+use super::hooks::EntryHooks;
 use super::last_leaf::LastLeaf;
 use super::piece_run::counts_of;
 use super::{CountedIn, EntryRun, Mlocked};
@@ -21,40 +22,12 @@ use crate::locked_table::LockedTable;
 use crate::owned_leaf::OwnedLeaf;
 use crate::reserve::TableReserve;
 use core::ops::Range;
-use pagewright_arch::{Entry, Isa, Leaf, LeafFlags, Pte, SoftEntry};
+use pagewright_arch::{Entry, Isa, Leaf, LeafFlags, Pte};
 use pagewright_plant::plant;
 use pagewright_sync::{Backend, FullBarrier, Platform};
 use pagewright_tlb::Gather;
 use pagewright_tlb::frames::Folio;
 use pagewright_types::{Level, PageRange, Pfn, Rights, VirtAddr};
-
-/// What becomes of a soft entry that is copied.
-pub struct SoftCopy {
-    /// The parent's entry from now on.
-    pub parent: SoftEntry,
-    /// The child's entry.
-    pub child: SoftEntry,
-}
-
-/// Decisions of a copy that the entry layer cannot make.
-pub trait CopyHooks {
-    /// Decides about a soft entry, and counts the child's; `None` leaves it out.
-    fn copy_soft(&mut self, soft: SoftEntry) -> Option<SoftCopy>;
-
-    /// Uncounts a copy that [`copy_soft`](Self::copy_soft) made, and that is discarded.
-    fn discard_soft(&mut self, soft: SoftEntry);
-}
-
-/// Decisions of a fork that copies entries.
-pub trait ForkHooks: CopyHooks {
-    /// Copies the page of a last-level leaf that may be pinned, and returns the child's leaf.
-    ///
-    /// `None` if there is no frame for it; the copy then stops.
-    fn copy_pinned(&mut self, leaf: LeafView) -> Option<OwnedLeaf>;
-}
-
-/// [`ForkHooks::copy_pinned`], or `None` for a copy of entries that no pin was taken through.
-type CopyPinned<H> = Option<fn(&mut H, LeafView) -> Option<OwnedLeaf>>;
 
 /// Why a copy stopped; nothing from the address on has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -143,21 +116,25 @@ impl<'h, P: Platform> LockedTable<'h, P> {
     /// or exclusive in either space. `gather` takes the flush of the parent's entries. Special
     /// leaves are copied and not counted.
     ///
+    /// `copy_pinned` copies the page of a last-level leaf that may be pinned, and returns the
+    /// child's leaf; or `None` if there is no frame for it, and the copy stops.
+    ///
     /// # Errors
     /// [`CopyStop`], with the number of entries copied before it.
     ///
     /// # Panics
     /// In debug builds when an entry of the child is not empty.
-    pub fn copy_run<H: ForkHooks>(
+    pub fn copy_run(
         &self,
         to: &LockedTable<'_, P>,
         part: PageRange,
-        hooks: &mut H,
+        hooks: &mut impl EntryHooks,
+        copy_pinned: impl FnMut(LeafView) -> Option<OwnedLeaf>,
         gather: &mut Gather<'_, P>,
     ) -> (u64, Result<(), CopyStop>) {
         gather.meet(self.table());
         let owe = |weakened| gather.extend(weakened, self.level());
-        self.copy_part(to.run(Mlocked(false)), part, hooks, Some(H::copy_pinned), owe)
+        self.copy_part(to.run(Mlocked(false)), part, hooks, Some(copy_pinned), owe)
     }
 
     /// As [`copy_run`](Self::copy_run), for entries above the last level.
@@ -170,16 +147,17 @@ impl<'h, P: Platform> LockedTable<'h, P> {
     ///
     /// # Panics
     /// As `copy_run`; when the reserve has fewer.
-    pub fn copy_huge_run<H: ForkHooks>(
+    pub fn copy_huge_run(
         &self,
         to: &LockedTable<'_, P>,
         part: PageRange,
-        hooks: &mut H,
+        hooks: &mut impl EntryHooks,
         reserve: &mut TableReserve<'_, P>,
         gather: &mut Gather<'_, P>,
     ) -> (u64, Result<(), CopyStop>) {
         to.prepare_huge(plant!(ForkDepositsNothing; 0, self.huge_leaves(part)), reserve);
-        let (copied, outcome) = self.copy_run(to, part, hooks, gather);
+        // A leaf that may be pinned stops the copy before its page is copied.
+        let (copied, outcome) = self.copy_run(to, part, hooks, |_| None, gather);
         if let Err(stop) = outcome {
             let rest = self.huge_leaves(PageRange::new(stop.at(), part.end()));
             plant!(StoppedForkKeepsDeposits; (), to.free_deposits(rest));
@@ -195,18 +173,18 @@ impl<'h, P: Platform> LockedTable<'h, P> {
     ///
     /// # Errors
     /// [`CopyStop::TooManyRefs`].
-    pub(crate) fn copy_shared(&self, to: &LockedTable<'_, P>, hooks: &mut impl CopyHooks) -> Result<(), CopyStop> {
+    pub(crate) fn copy_shared(&self, to: &LockedTable<'_, P>, hooks: &mut impl EntryHooks) -> Result<(), CopyStop> {
         let run = EntryRun::new(to, Mlocked(false), CountedIn::Nowhere);
-        let copy_pinned: CopyPinned<_> = plant!(BreakJudgesPins; Some(|_, _| None), None);
+        let copy_pinned: Option<fn(LeafView) -> Option<OwnedLeaf>> = plant!(BreakJudgesPins; Some(|_| None), None);
         self.copy_part(run, self.range(), hooks, copy_pinned, |_| {}).1
     }
 
-    fn copy_part<H: CopyHooks>(
+    fn copy_part(
         &self,
         mut child: EntryRun<'_, '_, P>,
         part: PageRange,
-        hooks: &mut H,
-        copy_pinned: CopyPinned<H>,
+        hooks: &mut impl EntryHooks,
+        mut copy_pinned: Option<impl FnMut(LeafView) -> Option<OwnedLeaf>>,
         owe: impl FnOnce(PageRange),
     ) -> (u64, Result<(), CopyStop>) {
         let to = child.table;
@@ -227,7 +205,7 @@ impl<'h, P: Platform> LockedTable<'h, P> {
             if left.is_empty() {
                 break;
             }
-            match self.copy_entry(&mut child, left.clone(), (&weakened, barrier), hooks, copy_pinned) {
+            match self.copy_entry(&mut child, left.clone(), (&weakened, barrier), hooks, copy_pinned.as_mut()) {
                 Ok(copied) => left.start += copied,
                 Err(stop) => {
                     self.restore(PageRange::new(self.address(left.start), part.end()), &weakened);
@@ -351,25 +329,19 @@ impl<'h, P: Platform> LockedTable<'h, P> {
     ///
     /// Returns their number.
     #[cold]
-    fn copy_entry<H: CopyHooks>(
+    fn copy_entry(
         &self,
         child: &mut EntryRun<'_, '_, P>,
         entries: Range<usize>,
         weakened: (&Weakened, FullBarrier),
-        hooks: &mut H,
-        copy_pinned: CopyPinned<H>,
+        hooks: &mut impl EntryHooks,
+        copy_pinned: Option<impl FnMut(LeafView) -> Option<OwnedLeaf>>,
     ) -> Result<usize, CopyStop> {
         let index = entries.start;
         let pte = self.load(index);
         if let Some(Leaf { pfn, .. }) = plain_leaf::<P::Isa>(self.level(), pte) {
             let folio = self.tables.tlb.frames().folio(pfn);
-            if !self.copy_watched(
-                child,
-                index,
-                folio,
-                weakened,
-                copy_pinned.map(|copy| move |leaf| copy(hooks, leaf)),
-            )? {
+            if !self.copy_watched(child, index, folio, weakened, copy_pinned)? {
                 return Ok(match folio.is_large() && self.level() == Level::PTE {
                     true => self.share_pieces(child, entries, (pfn, folio), weakened.0),
                     false => {
@@ -384,10 +356,10 @@ impl<'h, P: Platform> LockedTable<'h, P> {
             Entry::Empty | Entry::Table(_) => {}
             Entry::Soft(soft) => {
                 if let Some(copy) = hooks.copy_soft(soft) {
-                    if copy.parent != soft {
-                        self.store_not_present(self.address(index), P::Isa::soft(copy.parent));
+                    if copy != soft {
+                        self.store_not_present(self.address(index), P::Isa::soft(copy));
                     }
-                    child.map_soft(self.address(index), copy.child);
+                    child.map_soft(self.address(index), copy);
                 }
             }
             Entry::Leaf(leaf) => {

@@ -29,6 +29,7 @@
 
 mod code;
 mod copy;
+mod hooks;
 mod last_leaf;
 mod map;
 mod migrate;
@@ -41,10 +42,10 @@ mod settle;
 mod unmap;
 mod unmap_run;
 
-pub use copy::{CopyHooks, CopyStop, ForkHooks, SoftCopy};
+pub use copy::CopyStop;
+pub use hooks::EntryHooks;
 pub use migrate::{restore_migrated, restore_migrated_by_page};
 pub(crate) use piece_run::counts_of;
-pub use unmap_run::UnmapHooks;
 
 use crate::locked_table::{EditOwn, LockedTable, TableRight};
 use pagewright_arch::SoftEntry;

@@ -6,35 +6,21 @@
 //! page of a file that a walker cannot mark as dirty is cleared by a plain store, too. Entries of a
 //! large folio that follow each other are counted together.
 
+use super::hooks::EntryHooks;
 use super::last_leaf::LastLeaf;
 use super::piece_run::PieceRun;
 use super::{EntryRun, Mlocked};
-use crate::leaf_view::LeafView;
+use crate::leaf_view::{EntryView, LeafView};
 use crate::locked_table::LockedTable;
-use pagewright_arch::{Entry, Isa, Leaf, LeafFlags, Pte, SoftEntry};
+use pagewright_arch::{Entry, Isa, Leaf, LeafFlags, Pte};
 use pagewright_plant::plant;
 use pagewright_sync::Platform;
 use pagewright_tlb::frames::{Folio, FolioFlags, FolioRef, RssKind};
 use pagewright_tlb::{Gather, GatherRun};
 use pagewright_types::{Level, PageRange, VirtAddr};
 
-/// Decisions of an unmap that the entry layer cannot make.
-pub trait UnmapHooks {
-    /// Whether the leaf for `va` is cleared.
-    fn takes(&mut self, va: VirtAddr, leaf: LeafView) -> bool;
-
-    /// Notes that an entry of a folio was cleared, and that others refer to the folio.
-    fn unmapped(&mut self, folio: Folio<'_>);
-
-    /// Whether a soft entry is cleared.
-    fn takes_soft(&mut self, soft: SoftEntry) -> bool;
-
-    /// Gives up what a soft entry held that was cleared.
-    fn unmapped_soft(&mut self, soft: SoftEntry);
-}
-
 impl<'h, P: Platform> LockedTable<'h, P> {
-    /// Clears the entries of `part` that `hooks` take.
+    /// Clears the leaves and soft entries of `part` that `takes` accepts.
     ///
     /// `gather` takes the references of the leaves, and the flush. A dirty page of a file or of
     /// shared memory is marked as dirty, as by [`EntryRun::unmap`].
@@ -46,7 +32,8 @@ impl<'h, P: Platform> LockedTable<'h, P> {
         &self,
         part: PageRange,
         mlocked: Mlocked,
-        hooks: &mut impl UnmapHooks,
+        hooks: &mut impl EntryHooks,
+        mut takes: impl FnMut(VirtAddr, EntryView) -> bool,
         gather: &mut Gather<'_, P>,
     ) {
         debug_assert!(gather.is_of(self.context()), "INV-TLB-DEBT: debt of another space");
@@ -69,14 +56,14 @@ impl<'h, P: Platform> LockedTable<'h, P> {
                 });
                 if let Some(&(rights, flags)) = rights {
                     let leaf = Leaf { pfn: P::Isa::frame(pte), rights, flags };
-                    if hooks.takes(self.address(index), LeafView::new(leaf, level, false)) {
+                    if takes(self.address(index), EntryView::Leaf(LeafView::new(leaf, level, false))) {
                         clearing.clear(index, (pte, leaf), hooks);
                     }
                 } else if let Entry::Soft(soft) = P::Isa::decode(level, pte)
-                    && hooks.takes_soft(soft)
+                    && takes(self.address(index), EntryView::Soft(soft))
                 {
                     clearing.run.unmap_soft(self.address(index));
-                    hooks.unmapped_soft(soft);
+                    hooks.release_soft(soft);
                 }
             }
         }
@@ -97,7 +84,7 @@ impl<P: Platform> Clearing<'_, '_, '_, '_, P> {
     /// Clears a leaf.
     #[inline]
     #[allow(unsafe_code)]
-    fn clear(&mut self, index: usize, (pte, leaf): (Pte, Leaf), hooks: &mut impl UnmapHooks) {
+    fn clear(&mut self, index: usize, (pte, leaf): (Pte, Leaf), hooks: &mut impl EntryHooks) {
         let (table, frames) = (self.run.table, self.run.frames());
         let va = table.address(index);
         plant!(FlushBeforeClear => table.tables.tlb.flush(
@@ -150,7 +137,7 @@ impl<P: Platform> Clearing<'_, '_, '_, '_, P> {
     }
 
     /// Uncounts a leaf that was cleared, and gives up its reference.
-    fn give_up_counted(&mut self, leaf: Leaf, reference: FolioRef, hooks: &mut impl UnmapHooks) {
+    fn give_up_counted(&mut self, leaf: Leaf, reference: FolioRef, hooks: &mut impl EntryHooks) {
         let folio = self.run.frames().folio_of(&reference);
         self.run.count_unmapped(folio, leaf.pfn);
         if leaf.flags.contains(LeafFlags::DIRTY) && !folio.is_anon() {
@@ -161,7 +148,7 @@ impl<P: Platform> Clearing<'_, '_, '_, '_, P> {
     }
 
     /// Adds a cleared entry of a large folio to the run before it, or begins a run.
-    fn take_piece(&mut self, folio: Folio<'_>, leaf: Leaf, hooks: &mut impl UnmapHooks) {
+    fn take_piece(&mut self, folio: Folio<'_>, leaf: Leaf, hooks: &mut impl EntryHooks) {
         let piece = PieceRun::of(folio, leaf);
         if !self.pieces.as_mut().is_some_and(|run| run.join(&piece)) {
             self.finish_pieces(hooks);
@@ -174,7 +161,7 @@ impl<P: Platform> Clearing<'_, '_, '_, '_, P> {
 
     /// Uncounts the cleared entries of a large folio, and gives up their references.
     #[allow(unsafe_code)]
-    fn finish_pieces(&mut self, hooks: &mut impl UnmapHooks) {
+    fn finish_pieces(&mut self, hooks: &mut impl EntryHooks) {
         let Some(pieces) = self.pieces.take() else { return };
         let folio = self.run.frames().folio(pieces.head);
         self.run.count_pieces_unmapped(folio, &pieces);

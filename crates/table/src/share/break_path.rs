@@ -31,7 +31,7 @@
 
 use super::resident::Reach;
 use super::{add_share, drop_share, span_of};
-use crate::entry::{CopyHooks, CopyStop, CountedIn, EntryRun, Mlocked};
+use crate::entry::{CopyStop, CountedIn, EntryHooks, EntryRun, Mlocked};
 use crate::locked_table::LockedTable;
 use crate::own_tables::OwnTables;
 use crate::reserve::TableReserve;
@@ -83,7 +83,7 @@ impl<'h, P: Platform> Tables<'h, P> {
     pub fn own(
         &self,
         range: PageRange,
-        hooks: &mut impl CopyHooks,
+        hooks: &mut impl EntryHooks,
         reserve: &mut TableReserve<'_, P>,
     ) -> Result<OwnTables<'h, P>, BreakStop> {
         if !self.tree.has_shared() {
@@ -106,7 +106,7 @@ impl<'h, P: Platform> Tables<'h, P> {
     pub fn own_ends(
         &self,
         range: PageRange,
-        hooks: &mut impl CopyHooks,
+        hooks: &mut impl EntryHooks,
         reserve: &mut TableReserve<'_, P>,
     ) -> Result<(), BreakStop> {
         if !self.tree.has_shared() || range.is_empty() {
@@ -159,7 +159,7 @@ impl<'h, P: Platform> Tables<'h, P> {
         va: VirtAddr,
         found: &Descent,
         keep: PageRange,
-        hooks: &mut impl CopyHooks,
+        hooks: &mut impl EntryHooks,
         reserve: &mut TableReserve<'_, P>,
     ) -> Result<(), BreakStop> {
         let level = found.level;
@@ -222,7 +222,7 @@ impl<'h, P: Platform> Tables<'h, P> {
     }
 }
 
-impl<P: Platform, H: CopyHooks> Break<'_, '_, P, H> {
+impl<P: Platform, H: EntryHooks> Break<'_, '_, P, H> {
     /// Copies a locked table, and those below it on the way.
     fn copy_table(&mut self, old: &LockedTable<'_, P>) -> Result<Pfn, BreakStop> {
         let (tables, level) = (self.tables, old.level());
@@ -287,7 +287,7 @@ impl<P: Platform, H: CopyHooks> Break<'_, '_, P, H> {
                 Entry::Empty | Entry::Table(_) => {}
                 Entry::Soft(soft) => {
                     EntryRun::new(&copy, Mlocked(false), CountedIn::Nowhere).unmap_soft(va);
-                    self.hooks.discard_soft(soft);
+                    self.hooks.release_soft(soft);
                 }
                 Entry::Leaf(_) => EntryRun::new(&copy, Mlocked(false), CountedIn::Nowhere).discard(va),
             }

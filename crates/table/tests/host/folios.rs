@@ -1,6 +1,6 @@
 //! What edits note about pages: that they are dirty, and how many entries a table counts.
 
-use crate::runs::{Hooks, TakeAll};
+use crate::runs::Hooks;
 use crate::space::Space;
 use crate::support::{Delivery, Host};
 use pagewright_arch::{Isa, Leaf, LeafFlags, SoftEntry, SoftKind};
@@ -65,7 +65,7 @@ fn unmap_into<I: Isa>(space: &Space<I>, level: Level, mlocked: Mlocked, gather: 
     let whole = PageRange::new(VA, VA.add(level.span()));
     let held = space.mmap.read();
     for (table, part) in held.tables(&space.tlb).owned(whole).locked(whole, Mlocked(false)) {
-        table.unmap_run(part, mlocked, &mut TakeAll, gather);
+        table.unmap_run(part, mlocked, &mut Hooks, |_, _| true, gather);
     }
 }
 
@@ -148,7 +148,7 @@ fn a_swap_entry_that_is_shared_already_is_not_stored_again<I: Isa>() {
         let (parent, theirs) = (from.lock(VA).expect("a table"), to.lock(VA).expect("a table"));
         let mut gather = Gather::new(&space.tlb, space.context());
         let before = space.host.stores();
-        assert_eq!(parent.copy_run(&theirs, page, &mut Hooks, &mut gather), (1, Ok(())));
+        assert_eq!(parent.copy_run(&theirs, page, &mut Hooks, |_| None, &mut gather), (1, Ok(())));
         let shared = EntryView::Soft(SoftEntry { exclusive: false, ..soft });
         assert_eq!((parent.entry(VA), theirs.entry(VA)), (shared, shared));
         drop((parent, theirs));
@@ -174,7 +174,7 @@ fn a_soft_entry_above_the_last_level_is_copied_and_moved<I: Isa>() {
     let (from, to) = (from.tables(&space.tlb).owned(block), to.tables(&space.tlb).owned(block));
     let [parent, theirs] = [from, to].map(|tables| tables.lock_level(VA, Level::PMD).expect("a table"));
     let mut gather = Gather::new(&space.tlb, space.context());
-    assert_eq!(parent.copy_run(&theirs, block, &mut Hooks, &mut gather), (1, Ok(())));
+    assert_eq!(parent.copy_run(&theirs, block, &mut Hooks, |_| None, &mut gather), (1, Ok(())));
     let shared = EntryView::Soft(SoftEntry { exclusive: false, ..soft });
     assert_eq!((parent.entry(VA), theirs.entry(VA)), (shared, shared));
     parent.move_run(block, &parent, next, |leaf| leaf, |soft| soft, &mut gather);

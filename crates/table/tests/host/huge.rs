@@ -2,7 +2,7 @@
 //!
 //! INV-HUGE-DEPOSIT, INV-HUGE-OWN. The random edits of `model.rs` and `runs.rs` count deposits.
 
-use crate::runs::{Hooks, TakeAll};
+use crate::runs::Hooks;
 use crate::space::{Child, ShareIf, Space, special};
 use crate::support::{Delivery, on};
 use pagewright_arch::{Isa, Leaf, LeafFlags};
@@ -59,7 +59,7 @@ fn unmap<I: Isa>(space: &Space<I>, range: PageRange) {
     let mut gather = Gather::new(&space.tlb, space.context());
     let held = space.mmap.read();
     for (table, part) in held.tables(&space.tlb).owned(range).locked(range, Mlocked(false)) {
-        table.unmap_run(part, Mlocked(false), &mut TakeAll, &mut gather);
+        table.unmap_run(part, Mlocked(false), &mut Hooks, |_, _| true, &mut gather);
     }
     gather.settle();
 }

@@ -1,6 +1,6 @@
 //! What the path to an entry allows, whatever the entry itself says (INV-TABLE-OWN).
 
-use crate::runs::TakeAll;
+use crate::runs::Hooks;
 use crate::space::Space;
 use crate::support::Delivery;
 use core::ops::ControlFlow;
@@ -67,7 +67,7 @@ fn a_soft_entry_above_the_last_level_is_found_and_cleared<I: Isa>() {
     {
         let held = space.mmap.read();
         for (table, part) in held.tables(&space.tlb).owned(around).locked(around, Mlocked(false)) {
-            table.unmap_run(part, Mlocked(false), &mut TakeAll, &mut gather);
+            table.unmap_run(part, Mlocked(false), &mut Hooks, |_, _| true, &mut gather);
         }
     }
     gather.settle();

@@ -191,7 +191,7 @@ fn copy_first<I: Isa>(space: &Space<I>, child: &Child<I>, gather: &mut Gather<'_
     let (from, to) = (from.tables(&space.tlb), to.tables(&space.tlb));
     let (from, to) = (from.owned(PageRange::page(VA)), to.owned(PageRange::page(VA)));
     let (parent, theirs) = (from.lock(VA).expect("a table"), to.lock(VA).expect("a table"));
-    let copied = parent.copy_run(&theirs, PageRange::page(VA), &mut crate::runs::Hooks, gather);
+    let copied = parent.copy_run(&theirs, PageRange::page(VA), &mut crate::runs::Hooks, |_| None, gather);
     assert_eq!(copied, (1, Ok(())));
     let word = |table: Pfn| space.host.load(PteSlot { table, index: 0 });
     assert!(I::pending(word(parent.table())).is_some());

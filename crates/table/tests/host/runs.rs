@@ -7,10 +7,7 @@
 use crate::space::Space;
 use crate::support::{Delivery, Host, as_words};
 use pagewright_arch::{Aarch64, Caps, Isa, Leaf, LeafFlags, SoftEntry, SoftKind, X86_64};
-use pagewright_table::{
-    CopyHooks, EntryView, ForkHooks, LeafView, LockedTable, Mlocked, MmapLock, OwnedLeaf, SoftCopy, TableReserve,
-    UnmapHooks,
-};
+use pagewright_table::{EntryHooks, EntryView, LockedTable, Mlocked, MmapLock, OwnedLeaf, TableReserve};
 use pagewright_tlb::frames::{EntryCounts, Folio, FolioFlags, FolioOwner, FolioRef, NewFolio, RssKind, SWAP_ENTRIES};
 use pagewright_tlb::{Gather, Tlb};
 use pagewright_types::{FileId, ForkNodeId, Gauge, Level, Order, PAGE_SIZE, PageRange, Pfn, Rights, VirtAddr};
@@ -77,42 +74,20 @@ struct World<I: Isa> {
     held: Vec<FolioRef>,
 }
 
-/// A pinned page is never offered, and swap entries are copied as they are.
+/// Swap entries are copied as they are.
 pub(crate) struct Hooks;
 
-impl CopyHooks for Hooks {
-    fn discard_soft(&mut self, _soft: SoftEntry) {}
-
-    fn copy_soft(&mut self, soft: SoftEntry) -> Option<SoftCopy> {
-        let shared = SoftEntry { exclusive: false, ..soft };
-        Some(SoftCopy { parent: shared, child: shared })
+impl EntryHooks for Hooks {
+    fn copy_soft(&mut self, soft: SoftEntry) -> Option<SoftEntry> {
+        Some(SoftEntry { exclusive: false, ..soft })
     }
-}
 
-impl ForkHooks for Hooks {
-    fn copy_pinned(&mut self, _leaf: LeafView) -> Option<OwnedLeaf> {
-        None
-    }
-}
-
-/// Every entry is cleared.
-pub(crate) struct TakeAll;
-
-impl UnmapHooks for TakeAll {
-    fn takes(&mut self, _va: VirtAddr, _leaf: LeafView) -> bool {
-        true
+    fn release_soft(&mut self, soft: SoftEntry) {
+        assert_eq!(soft.kind, SoftKind::Swap);
     }
 
     fn unmapped(&mut self, folio: Folio<'_>) {
         assert!(folio.refs() > 0, "the reference of the entry is still held");
-    }
-
-    fn takes_soft(&mut self, _soft: SoftEntry) -> bool {
-        true
-    }
-
-    fn unmapped_soft(&mut self, soft: SoftEntry) {
-        assert_eq!(soft.kind, SoftKind::Swap);
     }
 }
 
@@ -245,7 +220,7 @@ impl<I: Isa> World<I> {
         let mut gather = Gather::new(self.tlb(), self.parent.context());
         let held = self.parent.mmap.read();
         for (table, part) in held.tables(self.tlb()).owned(range).locked(range, self.mlocked) {
-            table.unmap_run(part, self.mlocked, &mut TakeAll, &mut gather);
+            table.unmap_run(part, self.mlocked, &mut Hooks, |_, _| true, &mut gather);
             assert!(table.entries(part).all(|va| table.is_empty(va)));
         }
         gather.settle();
@@ -287,7 +262,7 @@ impl<I: Isa> World<I> {
             let source = from.lock(span.start()).expect("as before");
             let target = to.lock_level(span.start(), level).expect("just made");
             let (copied, stop) = match level {
-                Level::PTE => source.copy_run(&target, span, &mut Hooks, &mut gather),
+                Level::PTE => source.copy_run(&target, span, &mut Hooks, |_| None, &mut gather),
                 _ => source.copy_huge_run(&target, span, &mut Hooks, &mut reserve, &mut gather),
             };
             let entries = source.entries(span).filter(|va| !source.is_empty(*va)).count();
@@ -331,7 +306,7 @@ impl<I: Isa> World<I> {
         let held = self.child.write();
         let mut gather = Gather::new(self.tlb(), self.child.table().context());
         for (table, part) in held.tables(self.tlb()).owned(whole).locked(whole, Mlocked(false)) {
-            table.unmap_run(part, Mlocked(false), &mut TakeAll, &mut gather);
+            table.unmap_run(part, Mlocked(false), &mut Hooks, |_, _| true, &mut gather);
         }
         held.tables_exclusive(held.tables(self.tlb()).owned(whole)).free(whole, whole, &mut gather);
         gather.settle();

@@ -1,15 +1,12 @@
 //! Breaking shared page tables before an edit of one space.
 //!
-//! [`pagewright_table::Tables::own`] copies tables from a reserve. This file fills the reserve, and
-//! counts the swap entries that the copies hold.
+//! [`pagewright_table::Tables::own`] copies tables from a reserve, which this file fills.
 
 use crate::error::MmError;
 use crate::mm::Mm;
-use crate::swap::SwapPte;
-use pagewright_arch::{SoftEntry, SoftKind};
-use pagewright_plant::plant;
+use crate::space::entries::MmHooks;
 use pagewright_sync::Platform;
-use pagewright_table::{BreakStop, CopyHooks, OwnTables, SoftCopy, TableReserve, Tables};
+use pagewright_table::{BreakStop, OwnTables, TableReserve, Tables};
 use pagewright_types::PageRange;
 
 impl<P: Platform> Mm<P> {
@@ -41,58 +38,16 @@ impl<P: Platform> Mm<P> {
     fn break_tables<'t, T>(
         &'t self,
         tables: Tables<'_, P>,
-        mut try_break: impl FnMut(&mut BreakHooks<'_, P>, &mut TableReserve<'t, P>) -> Result<T, BreakStop>,
+        mut try_break: impl FnMut(&mut MmHooks<'_, P>, &mut TableReserve<'t, P>) -> Result<T, BreakStop>,
     ) -> Result<T, MmError> {
         let mut reserve = TableReserve::new(&self.tlb);
         loop {
-            match try_break(&mut BreakHooks(self), &mut reserve) {
+            match try_break(&mut MmHooks(self), &mut reserve) {
                 Ok(broken) => return Ok(broken),
                 Err(BreakStop::NeedsTables(wanted)) => self.fill(&mut reserve, wanted)?,
                 Err(BreakStop::Migrating(va)) => self.await_migration(tables, va),
                 Err(BreakStop::TooManyRefs(va)) => return Err(MmError::TooManyHolders { va }),
             }
         }
-    }
-
-    /// Counts a soft entry that is copied (`copy_nonpresent_pte`).
-    ///
-    /// `None` if the copy leaves it out. A marker belongs to the mapping, which the copy has, too.
-    /// A swap entry is shared from now on.
-    pub(crate) fn copy_soft_entry(&self, soft: SoftEntry) -> Option<SoftCopy> {
-        match soft.kind {
-            SoftKind::Marker => Some(SoftCopy { parent: soft, child: soft }),
-            SoftKind::Swap => {
-                if let Some(swapped) = SwapPte::decode(soft) {
-                    self.swap_duplicate(swapped.entry);
-                }
-                let shared = SoftEntry { exclusive: false, ..soft };
-                Some(SoftCopy { parent: shared, child: shared })
-            }
-            SoftKind::Migration => plant!(BreakCopiesMigration; Some(SoftCopy { parent: soft, child: soft }), {
-                plant!(MigrationNotAwaited => return None);
-                unreachable!("INV-MIGRATE-WAIT: a migration entry is copied")
-            }),
-            SoftKind::InTransition => unreachable!("INV-SPLIT-HIDDEN: an entry in transition is copied"),
-        }
-    }
-
-    /// Uncounts a copy of a soft entry that is discarded.
-    pub(crate) fn discard_soft_entry(&self, soft: SoftEntry) {
-        if let Some(swapped) = SwapPte::decode(soft) {
-            self.swap_release(swapped.entry);
-        }
-    }
-}
-
-/// What a break decides about the entries that it copies.
-struct BreakHooks<'m, P: Platform>(&'m Mm<P>);
-
-impl<P: Platform> CopyHooks for BreakHooks<'_, P> {
-    fn copy_soft(&mut self, soft: SoftEntry) -> Option<SoftCopy> {
-        self.0.copy_soft_entry(soft)
-    }
-
-    fn discard_soft(&mut self, soft: SoftEntry) {
-        self.0.discard_soft_entry(soft);
     }
 }

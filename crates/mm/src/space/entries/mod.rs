@@ -4,9 +4,11 @@
 
 mod break_tables;
 mod clear_refs;
+mod hooks;
 mod move_tables;
 mod populate;
 pub(crate) mod zap;
 
 pub use clear_refs::ClearRefs;
+pub(crate) use hooks::MmHooks;
 pub(in crate::space) use move_tables::EntryMove;

@@ -1,13 +1,12 @@
 //! Clears the entries of a range (`zap_page_range`, `unmap_page_range`).
 
 use crate::mm::Mm;
+use crate::space::entries::MmHooks;
 use crate::space::{Space, Vma};
-use crate::swap::SwapPte;
 use pagewright_arch::{SoftEntry, SoftKind};
 use pagewright_plant::plant;
 use pagewright_sync::Platform;
-use pagewright_table::{EntryView, LeafView, LockedTable, OwnTables, Tables, UnmapHooks};
-use pagewright_tlb::frames::Folio;
+use pagewright_table::{EntryHooks, EntryView, LeafView, LockedTable, OwnTables, Tables};
 use pagewright_tlb::{Batch, Gather};
 use pagewright_types::{PageRange, Rights, VirtAddr};
 
@@ -88,14 +87,16 @@ impl<P: Platform> Mm<P> {
         batch: &mut Batch<'_, P>,
     ) -> Option<VirtAddr> {
         let (context, token) = (space.table().context(), tables.family_token());
-        let (mut hooks, mut migrating) = (ZapHooks { mm: self, space, what }, None);
+        let filter = ZapFilter { mm: self, space, what };
+        let (mut hooks, mut migrating) = (MmHooks(self), None);
         for (table, part) in tables.locked_for_all(range, token.as_ref()) {
             if what == Zap::Pages {
                 self.declare_reduced(space, part, Rights::empty());
             }
             for va in table.entries(part) {
                 match table.entry(va) {
-                    EntryView::Leaf(leaf) if hooks.takes(va, leaf) => {
+                    entry if !filter.takes(va, entry) => {}
+                    EntryView::Leaf(_) => {
                         let debt = table.run(vma.mlocked()).unmap(va);
                         let Some(debt) = debt else { continue };
                         if let Some(folio) = debt.detached().folio() {
@@ -103,11 +104,11 @@ impl<P: Platform> Mm<P> {
                         }
                         debt.absorb_into(batch, context);
                     }
-                    EntryView::Soft(soft) if hooks.takes_soft(soft) => {
+                    EntryView::Soft(soft) => {
                         table.run(vma.mlocked()).unmap_soft(va);
-                        hooks.unmapped_soft(soft);
+                        hooks.release_soft(soft);
                     }
-                    EntryView::Leaf(_) | EntryView::Soft(_) | EntryView::Empty | EntryView::Table => {}
+                    EntryView::Empty | EntryView::Table => {}
                 }
             }
             plant!(ZapForAllIgnoresPending; (), table.absorb_pending(batch, context));
@@ -129,16 +130,9 @@ impl<P: Platform> Mm<P> {
         part: PageRange,
         gather: &mut Gather<'_, P>,
     ) {
-        let mut hooks = ZapHooks { mm: self, space, what: what.1 };
-        table.unmap_run(part, what.0.mlocked(), &mut hooks, gather);
-    }
-
-    /// Gives up the swap slot of a swap entry that was cleared.
-    pub(in crate::space) fn zapped_soft(&self, soft: SoftEntry) {
-        plant!(SwapSlotKept => return);
-        if let Some(swapped) = SwapPte::decode(soft) {
-            self.swap_release(swapped.entry);
-        }
+        let (vma, what) = what;
+        let filter = ZapFilter { mm: self, space, what };
+        table.unmap_run(part, vma.mlocked(), &mut MmHooks(self), |va, entry| filter.takes(va, entry), gather);
     }
 }
 
@@ -155,36 +149,29 @@ impl Zap {
     }
 }
 
-/// What a zap decides about the entries of a table.
-struct ZapHooks<'a, P: Platform> {
+/// Which leaves a zap clears.
+struct ZapFilter<'a, P: Platform> {
     mm: &'a Mm<P>,
     space: &'a Space<P>,
     what: Zap,
 }
 
-impl<P: Platform> UnmapHooks for ZapHooks<'_, P> {
+impl<P: Platform> ZapFilter<'_, P> {
+    /// Whether an entry is cleared; declares the loss of rights where only this is known of it.
     #[inline]
-    fn takes(&mut self, va: VirtAddr, leaf: LeafView) -> bool {
-        if self.what != Zap::FilePages {
-            return true;
+    fn takes(&self, va: VirtAddr, entry: EntryView) -> bool {
+        match entry {
+            EntryView::Leaf(leaf) => self.what != Zap::FilePages || self.takes_page_of_file(va, leaf),
+            EntryView::Soft(soft) => self.what.takes_soft(soft),
+            EntryView::Empty | EntryView::Table => false,
         }
+    }
+
+    fn takes_page_of_file(&self, va: VirtAddr, leaf: LeafView) -> bool {
         let of_file = self.mm.vm_normal_folio(leaf).is_some_and(|folio| !folio.is_anon());
         if of_file {
             self.mm.declare_reduced(self.space, PageRange::page(va), Rights::empty());
         }
         of_file
-    }
-
-    #[inline]
-    fn unmapped(&mut self, folio: Folio<'_>) {
-        self.mm.free_swap_cache(folio);
-    }
-
-    fn takes_soft(&mut self, soft: SoftEntry) -> bool {
-        self.what.takes_soft(soft)
-    }
-
-    fn unmapped_soft(&mut self, soft: SoftEntry) {
-        self.mm.zapped_soft(soft);
     }
 }

@@ -109,7 +109,7 @@ impl<P: Platform> Mm<P> {
             EntryView::Soft(soft) => {
                 if Zap::Pages.takes_soft(soft) {
                     run.unmap_soft(va);
-                    self.zapped_soft(soft);
+                    self.release_soft_entry(soft);
                 }
                 return;
             }
