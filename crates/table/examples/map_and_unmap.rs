@@ -60,7 +60,7 @@ fn run<I: Isa>(tlb: &Tlb<Sim<I>>) {
     let unmapped = PageRange::from_len(START, PAGES * PAGE_SIZE).expect("whole pages");
     let mut gather = Gather::full_space(tlb, space.table().context());
     let held = space.write();
-    held.tables_exclusive(held.tables(tlb).owned(all)).free(unmapped, all, &mut gather);
+    held.free_tables(held.tables(tlb).owned(all), unmapped, all, &mut gather);
     gather.settle();
     held.close(tlb);
     assert_eq!(tlb.frames().available(), free, "every page and every table is free again");

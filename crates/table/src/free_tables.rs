@@ -1,7 +1,8 @@
 //! Unhooking tables that no mapping needs any more (`free_pgtables`, `mm/memory.c`).
 
 use crate::below;
-use crate::own_tables::ExclusiveTables;
+use crate::mmap_lock::MmapWrite;
+use crate::own_tables::OwnTables;
 use crate::share::span_of;
 use crate::tables::Tables;
 use pagewright_arch::{Entry, Isa, Pte, PteSlot};
@@ -10,7 +11,7 @@ use pagewright_tlb::frames::Block;
 use pagewright_tlb::{Debt, Gather, OwedFlush};
 use pagewright_types::{Level, PageRange, Pfn};
 
-impl<P: Platform> ExclusiveTables<'_, P> {
+impl<P: Platform, M> MmapWrite<'_, P, M> {
     /// Unhooks every table under `range` that lies wholly within `limits` (`free_pgtables`).
     ///
     /// `limits` reach from the end of the mapping before `range` to the start of the one after. The
@@ -18,11 +19,13 @@ impl<P: Platform> ExclusiveTables<'_, P> {
     ///
     /// There is no leaf in `limits`, and every table wholly within them covers a part of `range`,
     /// because earlier unmaps freed the tables of theirs.
-    pub fn free(&self, range: PageRange, limits: PageRange, gather: &mut Gather<'_, P>) {
+    pub fn free_tables(&self, own: OwnTables<'_, P>, range: PageRange, limits: PageRange, gather: &mut Gather<'_, P>) {
         debug_assert!(limits.covers(range));
-        self.free_below(self.tree.root(), Level::PGD, range, limits, gather);
+        own.free_below(own.tree.root(), Level::PGD, range, limits, gather);
     }
+}
 
+impl<P: Platform> OwnTables<'_, P> {
     fn free_below(&self, table: Pfn, level: Level, range: PageRange, limits: PageRange, gather: &mut Gather<'_, P>) {
         let fx = self.tlb.fx();
         let words = fx.table_words(table);

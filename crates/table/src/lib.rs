@@ -52,7 +52,7 @@
 //! # let all = PageRange::new(VirtAddr::ZERO, VirtAddr::new(1 << 47));
 //! # let held = space.write();
 //! # let mut gather = Gather::full_space(&tlb, space.table().context());
-//! # held.tables_exclusive(held.tables(&tlb).owned(all)).free(PageRange::page(va), all, &mut gather);
+//! # held.free_tables(held.tables(&tlb).owned(all), PageRange::page(va), all, &mut gather);
 //! # gather.settle();
 //! # held.close(&tlb);
 //! # assert_eq!(tlb.frames().available(), free);
@@ -112,7 +112,7 @@ pub use entry::{CopyStop, EntryHooks, EntryRun, Mlocked, restore_migrated, resto
 pub use leaf_view::{EntryView, LeafView};
 pub use locked_table::{EditOwn, EditRight, LockedTable, TableRight};
 pub use mmap_lock::{MmapGuard, MmapLock, MmapRead, MmapWrite};
-pub use own_tables::{ExclusiveTables, OwnTables};
+pub use own_tables::OwnTables;
 pub use owned_leaf::OwnedLeaf;
 pub use page_table::{PageTable, TableAllocError};
 pub use peek::PeekedEntry;

@@ -20,9 +20,14 @@
 //!
 //! ```compile_fail,E0599
 //! # use pagewright_table::MmapLock;
-//! # fn shared<P: pagewright_sync::Platform>(space: &MmapLock<P, ()>, own: pagewright_table::OwnTables<'_, P>) {
+//! # use pagewright_types::{Level, VirtAddr};
+//! # fn shared<P: pagewright_sync::Platform>(
+//! #     space: &MmapLock<P, ()>,
+//! #     own: pagewright_table::OwnTables<'_, P>,
+//! #     gather: &mut pagewright_tlb::Gather<'_, P>,
+//! # ) {
 //! let held = space.read();
-//! let tables = held.tables_exclusive(own); // no method found
+//! held.move_table(own, VirtAddr::ZERO, VirtAddr::new(1 << 30), Level::PUD, gather); // no method found
 //! # }
 //! ```
 //!
@@ -30,7 +35,6 @@
 //! everything that a descent finds borrows from the hold. A space that has ended has no tables, and
 //! descents find none. Examples of `MmapLock` that must not compile show it.
 
-use crate::own_tables::{ExclusiveTables, OwnTables};
 use crate::page_table::{PageTable, TableAllocError};
 use crate::share::Membership;
 use crate::tables::Tables;
@@ -126,12 +130,6 @@ impl<P: Platform, M, G: Deref<Target = Held<P, M>>> MmapGuard<'_, G> {
 }
 
 impl<P: Platform, M> MmapWrite<'_, P, M> {
-    /// The tables of the space while it is held, for edits that need the space alone.
-    #[inline]
-    pub fn tables_exclusive<'h>(&'h self, own: OwnTables<'h, P>) -> ExclusiveTables<'h, P> {
-        ExclusiveTables::new(own)
-    }
-
     /// The spaces with which this one may share tables.
     pub fn family(&self) -> Option<&Arc<Family<P>>> {
         self.guard.member.as_ref().map(Membership::family)

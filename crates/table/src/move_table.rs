@@ -21,7 +21,8 @@
 //! Not guaranteed: that a table moves over an empty table, which would have to be flushed first.
 
 use crate::below;
-use crate::own_tables::ExclusiveTables;
+use crate::mmap_lock::MmapWrite;
+use crate::own_tables::OwnTables;
 use crate::tables::Tables;
 use pagewright_arch::{Entry, Isa, Pte, PteSlot};
 use pagewright_plant::plant;
@@ -59,7 +60,7 @@ impl<P: Platform> Tables<'_, P> {
     }
 }
 
-impl<P: Platform> ExclusiveTables<'_, P> {
+impl<P: Platform, M> MmapWrite<'_, P, M> {
     /// Moves the table below the entry of `level` for `va` to the entry for `to`.
     ///
     /// [`Tables::movable_table`] said that this is possible, and the tables down to the one of
@@ -70,34 +71,43 @@ impl<P: Platform> ExclusiveTables<'_, P> {
     ///
     /// # Panics
     /// In debug builds when `va` or `to` is not aligned.
-    pub fn move_table(&self, va: VirtAddr, to: VirtAddr, level: Level, gather: &mut Gather<'_, P>) {
+    pub fn move_table(
+        &self,
+        own: OwnTables<'_, P>,
+        va: VirtAddr,
+        to: VirtAddr,
+        level: Level,
+        gather: &mut Gather<'_, P>,
+    ) {
         debug_assert!(va.is_aligned(level.span()) && to.is_aligned(level.span()), "a part of a table moves from {va}");
         let (pointer, child) = {
-            let Some(from) = self.lock_level(va, level).filter(|from| from.level() == level) else { return };
+            let Some(from) = own.lock_level(va, level).filter(|from| from.level() == level) else { return };
             let pointer = from.pte(va);
             let Entry::Table(child) = P::Isa::decode(level, pointer) else { return };
             from.put(va, Pte::EMPTY);
             from.page().adjust_live(-1);
             (pointer, child.pfn)
         };
-        self.hand_over_below(child, below(level), gather);
-        let Some(to_table) = self.lock_level(to, level).filter(|table| table.level() == level) else {
+        own.hand_over_below(child, below(level), gather);
+        let Some(to_table) = own.lock_level(to, level).filter(|table| table.level() == level) else {
             unreachable!("INV-TABLE-RESERVE: the tables for {to} were made before one moved there")
         };
         to_table.put(to, pointer);
         to_table.page().adjust_live(1);
-        if plant!(HugeMovedUnmarked; false, self.tlb.frames().table(child).marks().contains(TableMarks::HOLDS_HUGE)) {
+        if plant!(HugeMovedUnmarked; false, own.tlb.frames().table(child).marks().contains(TableMarks::HOLDS_HUGE)) {
             to_table.mark_huge();
         }
         drop(to_table);
-        self.carry_pin_mark(child, to);
+        own.carry_pin_mark(child, to);
         plant!(MovedTableCached => {
             return gather.extend(crate::share::span_of(va, level), Level::PTE);
         });
         let owed = plant!(MovedTableAsPage; OwedFlush::Table(level), OwedFlush::LiveTable(level));
-        gather.absorb(Debt::new(self.tlb, self.context(), va, owed, ()));
+        gather.absorb(Debt::new(own.tlb, own.context(), va, owed, ()));
     }
+}
 
+impl<P: Platform> OwnTables<'_, P> {
     /// Hands the keys of a table that moves, and of all below it, to `gather` (INV-TLB-KEY-LIFE).
     fn hand_over_below(&self, table: Pfn, level: Level, gather: &mut Gather<'_, P>) {
         gather.hand_over(table);

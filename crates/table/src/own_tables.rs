@@ -210,31 +210,3 @@ impl<'h, P: Platform> OwnTables<'h, P> {
         true
     }
 }
-
-/// The tables of a range of a space that is held for writing.
-pub struct ExclusiveTables<'h, P: Platform>(OwnTables<'h, P>);
-
-impl<P: Platform> Clone for ExclusiveTables<'_, P> {
-    #[inline]
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<P: Platform> Copy for ExclusiveTables<'_, P> {}
-
-impl<'h, P: Platform> ExclusiveTables<'h, P> {
-    #[inline]
-    pub(crate) fn new(own: OwnTables<'h, P>) -> Self {
-        Self(own)
-    }
-}
-
-impl<'h, P: Platform> Deref for ExclusiveTables<'h, P> {
-    type Target = OwnTables<'h, P>;
-
-    #[inline]
-    fn deref(&self) -> &OwnTables<'h, P> {
-        &self.0
-    }
-}

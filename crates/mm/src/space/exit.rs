@@ -58,7 +58,7 @@ impl<P: Platform> Mm<P> {
                 range = PageRange::new(range.start(), next.end());
             }
             let end = mapped.peek().map_or(top, |next| next.start());
-            map.tables_exclusive(own).free(range, PageRange::new(VirtAddr::ZERO, end), gather);
+            map.free_tables(own, range, PageRange::new(VirtAddr::ZERO, end), gather);
         }
     }
 }

@@ -59,7 +59,7 @@ fn a_pool_folio_is_mapped_by_one_leaf_and_outlives_its_slot<I: Isa>() {
         let (block, all) = (PageRange::page(VA), PageRange::new(VirtAddr::ZERO, I::USER_END));
         let mut gather = Gather::full_space(tlb, guest.table().context());
         let held = guest.write();
-        held.tables_exclusive(held.tables(tlb).owned(all)).free(block, all, &mut gather);
+        held.free_tables(held.tables(tlb).owned(all), block, all, &mut gather);
         gather.settle();
         held.close(tlb);
         drop(pool);

@@ -100,7 +100,7 @@ fn relocate<I: Isa>(space: &Space<I>, range: PageRange, to: VirtAddr) {
     space.ensure_tables(to, Level::PMD);
     let held = space.mmap.write();
     let all = PageRange::new(BASE, FAR.add(GIB));
-    let tables = held.tables_exclusive(held.tables(&space.tlb).owned(all));
+    let tables = held.tables(&space.tlb).owned(all);
     let from = tables.lock_level(range.start(), Level::PMD).expect("a table");
     let target = tables.lock_level(to, Level::PMD).expect("just made");
     let mut gather = Gather::new(&space.tlb, space.context());
@@ -124,9 +124,9 @@ fn a_table_that_moves_takes_its_mark_along<I: Isa>() {
     assert_eq!(marks(&space, to), [false]);
     {
         let held = space.mmap.write();
-        let tables = held.tables_exclusive(held.tables(&space.tlb).owned(PageRange::new(BASE, to.add(GIB))));
+        let own = held.tables(&space.tlb).owned(PageRange::new(BASE, to.add(GIB)));
         let mut gather = Gather::new(&space.tlb, space.context());
-        tables.move_table(BASE, to, Level::PUD, &mut gather);
+        held.move_table(own, BASE, to, Level::PUD, &mut gather);
         gather.settle();
     }
     assert_eq!((marks(&space, to), deposits(&space, to)), (vec![true; 2], (1, 5)));

@@ -286,7 +286,7 @@ impl<I: Isa> World<I> {
 
     fn relocate(&self, from: VirtAddr, to: VirtAddr) {
         let held = self.parent.mmap.write();
-        let tables = held.tables_exclusive(held.tables(self.tlb()).owned(PageRange::page(from)));
+        let tables = held.tables(self.tlb()).owned(PageRange::page(from));
         let Some(source) = tables.lock(from) else { return };
         let other = (!source.range().contains(to)).then(|| tables.lock(to)).flatten();
         let target = other.as_ref().unwrap_or(&source);
@@ -308,7 +308,7 @@ impl<I: Isa> World<I> {
         for (table, part) in held.tables(self.tlb()).owned(whole).locked(whole, Mlocked(false)) {
             table.unmap_run(part, Mlocked(false), &mut Hooks, |_, _| true, &mut gather);
         }
-        held.tables_exclusive(held.tables(self.tlb()).owned(whole)).free(whole, whole, &mut gather);
+        held.free_tables(held.tables(self.tlb()).owned(whole), whole, whole, &mut gather);
         gather.settle();
         assert_eq!(self.child.table().rss().pages(), 0);
     }

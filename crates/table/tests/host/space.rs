@@ -149,7 +149,7 @@ impl<I: Isa> Space<I> {
 
     pub(crate) fn free_tables(&self, range: PageRange, limits: PageRange, gather: &mut Gather<'_, Host<I>>) {
         let held = self.mmap.write();
-        held.tables_exclusive(held.tables(&self.tlb).owned(limits)).free(range, limits, gather);
+        held.free_tables(held.tables(&self.tlb).owned(limits), range, limits, gather);
     }
 }
 

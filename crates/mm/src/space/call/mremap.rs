@@ -285,8 +285,8 @@ impl<P: Platform> Mm<P> {
         let (whole, copy) = (vma.range(start), vma.moved(start, from, to, plan.to.pages()));
         let peak = map.peak;
         map.insert(to, copy);
-        let tables = map.tables_exclusive(map.tables(&self.tlb).owned(plan.moved));
-        self.move_entries(space, tables, entries, &mut reserve, gather);
+        let own = map.tables(&self.tlb).owned(plan.moved);
+        self.move_entries(space, (map, own), entries, &mut reserve, gather);
         if plan.stays {
             self.relock_pages(map, whole, VmFlags::empty());
             map.change(start, |vma| leave_behind(vma, start, plan.source));

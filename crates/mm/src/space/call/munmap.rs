@@ -103,7 +103,7 @@ impl<P: Platform> Mm<P> {
         }
         unmapped.cuts.iter().for_each(|at| map.split_at(*at));
         if free_tables && let Some(limits) = unmapped.table_limits(map) {
-            map.tables_exclusive(map.tables(&self.tlb).owned(range)).free(range, limits, &mut gather);
+            map.free_tables(map.tables(&self.tlb).owned(range), range, limits, &mut gather);
         }
         // INV-MM-UNMAPPED: no CPU can use the old mapping when the call returns, nor when another
         // call maps the range.

@@ -17,12 +17,12 @@
 //! their entries move one by one, however few these are.
 
 use crate::mm::Mm;
-use crate::space::{Space, VmFlags, Vma};
+use crate::space::{HeldMap, Space, VmFlags, Vma};
 use crate::swap::SwapPte;
 use pagewright_arch::{LeafFlags, SoftEntry};
 use pagewright_plant::plant;
 use pagewright_sync::Platform;
-use pagewright_table::{ExclusiveTables, Mlocked, TableReserve, Tables};
+use pagewright_table::{Mlocked, OwnTables, TableReserve, Tables};
 use pagewright_tlb::Gather;
 use pagewright_types::{Level, PageRange, Rights, VirtAddr};
 
@@ -154,18 +154,18 @@ impl<P: Platform> Mm<P> {
     pub(in crate::space) fn move_entries(
         &self,
         space: &Space<P>,
-        tables: ExclusiveTables<'_, P>,
+        (map, tables): (&HeldMap<'_, P>, OwnTables<'_, P>),
         entries: EntryMove,
         reserve: &mut TableReserve<'_, P>,
         gather: &mut Gather<'_, P>,
     ) {
         let EntryMove { from, to, mlocked, whole } = entries;
         self.declare_reduced(space, from, Rights::empty());
-        for (at, new, step) in MoveSteps::new(**tables, from, to, whole) {
+        for (at, new, step) in MoveSteps::new(*tables, from, to, whole) {
             match step {
                 MoveStep::Table(level) => {
                     tables.ensure(new, level, reserve);
-                    tables.move_table(at, new, level, gather);
+                    map.move_table(tables, at, new, level, gather);
                 }
                 MoveStep::Block(level) => {
                     tables.ensure(new, level, reserve);
@@ -174,7 +174,7 @@ impl<P: Platform> Mm<P> {
                 MoveStep::Entries(piece, block) => {
                     if let Some(level) = block {
                         debug_assert_eq!(level, Level::PMD, "INV-HUGE-DEPOSIT: a leaf of {level} is split");
-                        self.split_huge_leaf(**tables, at, mlocked);
+                        self.split_huge_leaf(*tables, at, mlocked);
                     }
                     tables.ensure(new, Level::PTE, reserve);
                     self.move_piece(tables, piece, new, Level::PTE, gather);
@@ -189,7 +189,7 @@ impl<P: Platform> Mm<P> {
     /// Moves entries of one table of `level` to another, or to the same table.
     fn move_piece(
         &self,
-        tables: ExclusiveTables<'_, P>,
+        tables: OwnTables<'_, P>,
         piece: PageRange,
         new: VirtAddr,
         level: Level,
