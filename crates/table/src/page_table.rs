@@ -177,7 +177,7 @@ impl PageTable {
     pub(crate) fn close<P: Platform>(&self, tlb: &Tlb<P>) {
         debug_assert_eq!(self.reached(), 1, "INV-TABLE-CLOSE: tables left in a space that ends");
         debug_assert_eq!(self.rss.own(), EntryCounts::default(), "INV-TABLE-CLOSE: entries left in a space that ends");
-        // What a space shared until its end is not counted out (`Leaver::Ends`).
+        // What a space shared until its end is not counted out (`leave_shared_at_exit`).
         self.tables.store(1, Ordering::Relaxed);
         self.rss.clear();
         // Lazy CPUs leave the root when they are told that tables went.

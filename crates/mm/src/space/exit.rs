@@ -6,7 +6,7 @@ use crate::space::entries::zap::Zap;
 use crate::space::{HeldMap, Space};
 use pagewright_arch::Isa;
 use pagewright_sync::Platform;
-use pagewright_table::{Leaver, OwnTables};
+use pagewright_table::OwnTables;
 use pagewright_tlb::Gather;
 use pagewright_types::{Level, PageRange, VirtAddr};
 
@@ -29,7 +29,7 @@ impl<P: Platform> Mm<P> {
             return;
         }
         let all = PageRange::new(VirtAddr::ZERO, top_of_tables::<P>());
-        let own = map.leave_shared(Leaver::Ends, &self.tlb, all, map.iter().map(|(start, vma)| vma.range(start)));
+        let own = map.leave_shared_at_exit(&self.tlb, all, map.iter().map(|(start, vma)| vma.range(start)));
         let mut gather = Gather::full_space(&self.tlb, space.table().context());
         for (start, vma) in map.iter() {
             self.zap(space, own, (vma, Zap::SpaceEnd), vma.range(start), &mut gather);

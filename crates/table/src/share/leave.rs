@@ -34,11 +34,11 @@ use pagewright_tlb::{Debt, Gather, OwedFlush, Tlb};
 use pagewright_types::{Counter, Level, PageRange, Pfn};
 
 /// Whether a space counts in its resident set what it leaves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Leaver {
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Leaver {
     /// It does, because it goes on.
     GoesOn,
-    /// It does not: its counts are forgotten when it closes ([`close`](crate::MmapGuard::close)).
+    /// It does not: its counts are forgotten when it closes ([`close`](MmapWrite::close)).
     ///
     /// Debug builds count all the same, and compare then (INV-TABLE-CLOSE).
     Ends,
@@ -51,6 +51,27 @@ impl<P: Platform, M> MmapWrite<'_, P, M> {
     /// walk visits no other entries. No pointer is shared that lies in `range` in part:
     /// [`Tables::own_ends`] broke those.
     pub fn leave_shared<'h>(
+        &'h self,
+        tlb: &'h Tlb<P>,
+        range: PageRange,
+        mapped: impl Iterator<Item = PageRange> + Clone,
+    ) -> OwnTables<'h, P> {
+        self.leave_as(Leaver::GoesOn, tlb, range, mapped)
+    }
+
+    /// As [`leave_shared`](Self::leave_shared), for a space that ends.
+    ///
+    /// It counts nothing that it leaves, and so reads nothing below a shared pointer.
+    pub fn leave_shared_at_exit<'h>(
+        &'h self,
+        tlb: &'h Tlb<P>,
+        range: PageRange,
+        mapped: impl Iterator<Item = PageRange> + Clone,
+    ) -> OwnTables<'h, P> {
+        self.leave_as(Leaver::Ends, tlb, range, mapped)
+    }
+
+    fn leave_as<'h>(
         &'h self,
         leaver: Leaver,
         tlb: &'h Tlb<P>,

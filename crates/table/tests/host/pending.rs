@@ -5,7 +5,7 @@
 use crate::space::{Child, ShareIf, Space, special};
 use crate::support::{Delivery, Effect, Host, Step, on};
 use pagewright_arch::{Effects, Isa, LeafFlags, PteSlot, SoftEntry, SoftKind};
-use pagewright_table::{EntryRun, EntryView, Leaver, Mlocked, MmapLock, TableReserve};
+use pagewright_table::{EntryRun, EntryView, Mlocked, MmapLock, TableReserve};
 use pagewright_tlb::frames::{FolioFlags, FolioOwner, NewFolio};
 use pagewright_tlb::{Batch, Gather};
 use pagewright_types::{Access, Counter, ForkNodeId, Level, Order, PAGE_SIZE, PageRange, Pfn, Rights, VirtAddr};
@@ -289,7 +289,7 @@ fn leaving_a_table_pays_for_the_space_that_leaves<I: Isa>() {
     let mut batch = Batch::new(&space.tlb);
     swap_out_for_all(&space, &mut batch, 0);
     let (held, all) = (child.write(), PageRange::new(VirtAddr::ZERO, I::USER_END));
-    on(3, || held.leave_shared(Leaver::GoesOn, &space.tlb, all, core::iter::once(all)));
+    on(3, || held.leave_shared(&space.tlb, all, core::iter::once(all)));
     assert!(!reads(&space, 2, 0));
     assert!(reads(&space, 1, 0), "the flush of the parent is still deferred");
     batch.settle();
@@ -394,7 +394,7 @@ fn a_space_that_ends_leaves_its_family<I: Isa>() {
     assert_eq!(family.token().members(), 2);
     on(2, || space.tlb.switch_to(space.context()));
     let (held, all) = (child.write(), PageRange::new(VirtAddr::ZERO, I::USER_END));
-    on(3, || held.leave_shared(Leaver::GoesOn, &space.tlb, all, core::iter::once(all)));
+    on(3, || held.leave_shared(&space.tlb, all, core::iter::once(all)));
     let root = child.table().root();
     held.close(&space.tlb);
     assert_eq!(family.token().members(), 1);

@@ -4,7 +4,6 @@ use crate::pending::own;
 use crate::space::{Child, ShareIf, Space, is_of_last_table};
 use crate::support::{Delivery, Effect, Step};
 use pagewright_arch::{Entry, Isa, on_both};
-use pagewright_table::Leaver;
 use pagewright_types::{Level, PageRange, Pfn, VirtAddr};
 use std::collections::HashMap;
 
@@ -66,7 +65,7 @@ fn a_copied_table_is_published_before_it_is_hooked<I: Isa>() {
 fn a_table_that_a_child_takes_back_is_published_before_it_is_its_own<I: Isa>() {
     let (space, child, _) = fork::<I>();
     let all = PageRange::new(VirtAddr::ZERO, I::USER_END);
-    space.mmap.write().leave_shared(Leaver::GoesOn, &space.tlb, all, core::iter::once(all));
+    space.mmap.write().leave_shared(&space.tlb, all, core::iter::once(all));
     let ((), log) = space.host.log(|| own(&space, &child));
     assert_eq!(assert_published(&space, &log), 1, "the table of the last level");
     let last = log.iter().rposition(|step| matches!(step.effect, Effect::Store(..))).expect("it takes a table back");

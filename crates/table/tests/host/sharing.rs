@@ -6,7 +6,7 @@ use crate::pending::{VA, fork, is_flush, own, own_at, page, used};
 use crate::space::{Child, ShareIf, Space, is_of_last_table};
 use crate::support::{Delivery, declared, on};
 use pagewright_arch::{Effects, Isa, Leaf, LeafFlags, PteSlot, SoftEntry, SoftKind};
-use pagewright_table::{Leaver, OwnedLeaf};
+use pagewright_table::OwnedLeaf;
 use pagewright_tlb::frames::TableMarks;
 use pagewright_types::judge::Fact;
 use pagewright_types::{Level, Order, PageRange, Pfn, Rights, VirtAddr};
@@ -41,7 +41,7 @@ fn a_table_is_declared_shared_while_two_spaces_have_it<I: Isa>() {
     assert_eq!(shared_by(|| children.push(fork(&space))), [], "it is shared already");
     let all = PageRange::new(VirtAddr::ZERO, I::USER_END);
     let leave = |child: Child<I>| {
-        child.write().leave_shared(Leaver::GoesOn, &space.tlb, all, core::iter::once(all));
+        child.write().leave_shared(&space.tlb, all, core::iter::once(all));
     };
     assert_eq!(shared_by(|| children.pop().into_iter().for_each(leave)), [], "two spaces are left");
     assert_eq!(shared_by(|| children.pop().into_iter().for_each(leave)), [(table, Level::PUD, false)]);
@@ -147,7 +147,7 @@ fn a_space_that_stops_to_share_keeps_its_markers<I: Isa>() {
     let marker = I::soft(SoftEntry { kind: SoftKind::Marker, exclusive: false, payload: 1 });
     space.host.store(slot, marker);
     let all = PageRange::new(VirtAddr::ZERO, I::USER_END);
-    space.mmap.write().leave_shared(Leaver::GoesOn, &space.tlb, all, core::iter::once(all));
+    space.mmap.write().leave_shared(&space.tlb, all, core::iter::once(all));
     assert_eq!(space.host.load(slot), marker);
 }
 
@@ -158,7 +158,7 @@ fn a_table_that_no_other_space_has_is_left_without_a_flush<I: Isa>() {
     let leave = |mmap: &Child<I>| {
         let held = mmap.write();
         let ((), log) = space.host.log(|| {
-            held.leave_shared(Leaver::GoesOn, &space.tlb, all, core::iter::once(all));
+            held.leave_shared(&space.tlb, all, core::iter::once(all));
         });
         log.iter().any(is_flush)
     };

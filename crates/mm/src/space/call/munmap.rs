@@ -15,7 +15,7 @@ use arrayvec::ArrayVec;
 use pagewright_arch::Isa;
 use pagewright_plant::plant;
 use pagewright_sync::Platform;
-use pagewright_table::{EntryView, Leaver, Mlocked, OwnTables, TableReserve, Tables};
+use pagewright_table::{EntryView, Mlocked, OwnTables, TableReserve, Tables};
 use pagewright_tlb::Gather;
 use pagewright_types::{Level, PageRange, Rights, VirtAddr};
 
@@ -93,7 +93,7 @@ impl<P: Platform> Mm<P> {
             self.declare_reduced(space, range, Rights::empty());
         }
         let mapped = map.parts(range).map(|(_, _, part)| part);
-        let own = map.leave_shared(Leaver::GoesOn, &self.tlb, range, mapped);
+        let own = map.leave_shared(&self.tlb, range, mapped);
         for (start, vma) in map.iter_from(range.start()) {
             let Some(part) = unmapped.extend(vma.range(start)) else { break };
             self.zap(space, own, (vma, Zap::Everything), part, &mut gather);
