@@ -8,7 +8,6 @@ use crate::file::Seals;
 use crate::policy::PolicyMode;
 use crate::space::{Advice, Resource};
 use pagewright_sync::AllocError;
-use pagewright_table::TableAllocError;
 use pagewright_tlb::frames::NoFrames;
 use pagewright_types::{Errno, NodeId, NodeMask, PageRange, RangeError, Rights, SwapEntry, VirtAddr};
 use thiserror::Error;
@@ -471,14 +470,5 @@ impl From<AllocError> for MmError {
 impl From<pagewright_btree::TreeReserveError> for MmError {
     fn from(error: pagewright_btree::TreeReserveError) -> Self {
         Self::NoKernelMemory { wanted: error.inserts }
-    }
-}
-
-impl From<TableAllocError> for MmError {
-    fn from(error: TableAllocError) -> Self {
-        match error {
-            TableAllocError::Frames(error) => error.into(),
-            TableAllocError::Kernel(error) => error.into(),
-        }
     }
 }

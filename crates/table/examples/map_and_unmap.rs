@@ -22,16 +22,16 @@ fn whole() -> PageRange {
 
 fn run<I: Isa>(tlb: &Tlb<Sim<I>>) {
     let free = tlb.frames().available();
-    let space = MmapLock::try_new(tlb, |_id| ()).expect("a free frame");
+    // Tables are allocated before anything is locked, so that no edit can fail.
+    let mut reserve = TableReserve::new(tlb);
+    reserve.fill(1).expect("a free frame for the root");
+    let space = MmapLock::try_new(&mut reserve, |_id| ()).expect("kernel memory");
     let pages = || (0..PAGES).map(|index| START.add(index * PAGE_SIZE));
 
     {
         let held = space.read();
         // A space that never forked shares no table, so all of them are its own.
         let tables = held.tables(tlb).owned(whole());
-
-        // Tables are allocated before anything is locked, so that no edit can fail.
-        let mut reserve = TableReserve::new(tlb);
         reserve.fill(tables.missing(START, Level::PTE)).expect("free frames");
         tables.ensure(START, Level::PTE, &mut reserve);
         let locked = tables.lock(START).expect("a table of the last level");

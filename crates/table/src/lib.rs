@@ -27,14 +27,14 @@
 //! # let frames = FrameAllocator::try_new(sim.clone(), &MemoryLayout::new(&nodes)).expect("memory for the memmap");
 //! # let tlb = Tlb::try_new(sim.clone(), frames, TlbConfig::default()).expect("memory for the engine");
 //! # let free = tlb.frames().available();
-//! let space = MmapLock::try_new(&tlb, |_id| ()).expect("a free frame");
+//! // Tables are allocated before anything is locked, so that no edit can fail.
+//! let mut reserve = TableReserve::new(&tlb);
+//! reserve.fill(1).expect("a free frame for the root");
+//! let space = MmapLock::try_new(&mut reserve, |_id| ()).expect("kernel memory");
 //! let va = VirtAddr::new(0x7000_0000);
 //! {
 //!     let held = space.read();
 //!     let tables = held.tables(&tlb).owned(PageRange::page(va));
-//!
-//!     // Tables are allocated before anything is locked, so that no edit can fail.
-//!     let mut reserve = TableReserve::new(&tlb);
 //!     reserve.fill(tables.missing(va, Level::PTE)).expect("free frames");
 //!     tables.ensure(va, Level::PTE, &mut reserve);
 //!
@@ -114,7 +114,7 @@ pub use locked_table::{EditOwn, EditRight, LockedTable, TableRight};
 pub use mmap_lock::{MmapGuard, MmapLock, MmapRead, MmapWrite};
 pub use own_tables::OwnTables;
 pub use owned_leaf::OwnedLeaf;
-pub use page_table::{PageTable, TableAllocError};
+pub use page_table::PageTable;
 pub use peek::PeekedEntry;
 pub use reserve::TableReserve;
 pub use rss::Rss;

@@ -35,7 +35,8 @@
 //! everything that a descent finds borrows from the hold. A space that has ended has no tables, and
 //! descents find none. Examples of `MmapLock` that must not compile show it.
 
-use crate::page_table::{PageTable, TableAllocError};
+use crate::page_table::PageTable;
+use crate::reserve::TableReserve;
 use crate::share::Membership;
 use crate::tables::Tables;
 use core::ops::{Deref, DerefMut};
@@ -63,10 +64,15 @@ pub struct Held<P: Platform, M> {
 impl<P: Platform, M> MmapLock<P, M> {
     /// Creates a space without tables below its root, with the mappings that `map` makes.
     ///
+    /// The root comes out of `reserve`.
+    ///
     /// # Errors
-    /// [`TableAllocError`]; nothing stays allocated.
-    pub fn try_new(tlb: &Tlb<P>, map: impl FnOnce(SpaceId) -> M) -> Result<Self, TableAllocError> {
-        let tree = PageTable::try_new(tlb)?;
+    /// [`AllocError`], if the kernel heap is exhausted; the reserve keeps what it has.
+    ///
+    /// # Panics
+    /// When the reserve is empty.
+    pub fn try_new(reserve: &mut TableReserve<'_, P>, map: impl FnOnce(SpaceId) -> M) -> Result<Self, AllocError> {
+        let tree = PageTable::try_new(reserve)?;
         let held = RwLock::new(Held { map: map(tree.context().id()), member: None });
         Ok(Self { tree, held })
     }

@@ -5,22 +5,10 @@
 use crate::reserve::TableReserve;
 use crate::rss::Rss;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use pagewright_sync::{Arc, Backend, LineRef, LineUse, Platform};
-use pagewright_tlb::frames::{EntryCounts, NoFrames};
+use pagewright_sync::{AllocError, Arc, Backend, LineRef, LineUse, Platform};
+use pagewright_tlb::frames::EntryCounts;
 use pagewright_tlb::{FlushInfo, Tlb, TlbContext};
 use pagewright_types::{CpuId, Gauge, Level, PAGE_SIZE, Pfn};
-use thiserror::Error;
-
-/// Why a page table could not be allocated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum TableAllocError {
-    /// There is no frame for the root.
-    #[error(transparent)]
-    Frames(NoFrames),
-    /// There is no kernel memory for the context.
-    #[error(transparent)]
-    Kernel(pagewright_sync::AllocError),
-}
 
 /// The page tables of one address space, as far as they can be known without holding the space.
 ///
@@ -45,17 +33,15 @@ pub struct PageTable {
 }
 
 impl PageTable {
-    /// Creates an empty tree with its context.
+    /// Creates an empty tree with its context; its root comes out of `reserve`.
     ///
     /// # Errors
-    /// [`TableAllocError`]; nothing stays allocated.
-    pub(crate) fn try_new<P: Platform>(tlb: &Tlb<P>) -> Result<Self, TableAllocError> {
-        let rss = Rss::try_new(tlb.frames().cpus()).map_err(TableAllocError::Kernel)?;
-        let mut reserve = TableReserve::new(tlb);
-        reserve.fill(1).map_err(TableAllocError::Frames)?;
+    /// [`AllocError`]; the reserve keeps what it has.
+    pub(crate) fn try_new<P: Platform>(reserve: &mut TableReserve<'_, P>) -> Result<Self, AllocError> {
+        let tlb = reserve.tlb();
+        let rss = Rss::try_new(tlb.frames().cpus())?;
         let root = reserve.take_frame();
-        let context = tlb.open_context(root.pfn()).map_err(TableAllocError::Kernel);
-        let context = match context {
+        let context = match tlb.open_context(root.pfn()) {
             Ok(context) => context,
             Err(error) => {
                 reserve.put_back(root);

@@ -25,6 +25,12 @@ impl<'t, P: Platform> TableReserve<'t, P> {
         Self { tlb, list: BlockList::new(), deposits: BlockList::new() }
     }
 
+    /// The engine whose memory it is.
+    #[inline]
+    pub(crate) fn tlb(&self) -> &'t Tlb<P> {
+        self.tlb
+    }
+
     /// Allocates until the reserve holds `count` tables.
     ///
     /// # Errors

@@ -91,7 +91,10 @@ impl<I: Isa> World<I> {
             let frames = FrameAllocator::try_new(sim.clone(), &layout).expect("a possible machine");
             let config = TlbConfig { batch: BatchPolicy::Auto, ..TlbConfig::default() };
             let tlb = Tlb::try_new(sim.clone(), frames, config).expect("a possible machine");
-            let mmap = MmapLock::try_new(&tlb, |_id| ()).expect("memory is left");
+            let mut reserve = TableReserve::new(&tlb);
+            reserve.fill(1).expect("memory is left");
+            let mmap = MmapLock::try_new(&mut reserve, |_id| ()).expect("memory is left");
+            drop(reserve);
             (tlb, mmap)
         });
         let world = Rc::new(Self { bench, tlb, mmap, taken: RefCell::default() });

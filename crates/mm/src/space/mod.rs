@@ -42,7 +42,7 @@ use crate::numa::NumaScan;
 use crate::thp::ThpDisabled;
 use core::sync::atomic::{AtomicU8, Ordering};
 use pagewright_sync::{Arc, PerCpuSums, Platform};
-use pagewright_table::{MmapLock, MmapWrite, PageTable, TableAllocError};
+use pagewright_table::{MmapLock, MmapWrite, PageTable, TableReserve};
 use pagewright_types::{CpuId, ForkNodeId, SpaceId};
 
 /// The mappings and tables of a space that is held for writing.
@@ -151,10 +151,9 @@ impl<P: Platform> Mm<P> {
         }
         let room = Arc::reserve()?;
         let faults = PerCpuSums::try_new(self.frames().cpus())?;
-        let mmap = self.with_reclaim(|| match MmapLock::try_new(&self.tlb, AddressMap::new) {
-            Err(TableAllocError::Frames(refused)) => Err(refused),
-            made => Ok(made),
-        })??;
+        let mut root = TableReserve::new(&self.tlb);
+        self.fill(&mut root, 1)?;
+        let mmap = MmapLock::try_new(&mut root, AddressMap::new)?;
         let fork_node = match self.fork_tree.new_node(parent, self.permit()) {
             Ok(fork_node) => fork_node,
             Err(error) => {

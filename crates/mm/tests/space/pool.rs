@@ -27,11 +27,12 @@ fn a_pool_folio_is_mapped_by_one_leaf_and_outlives_its_slot<I: Isa>() {
         pool.fill(0..1, || {}).expect("memory");
         let folio = pool.folio(0).expect("filled");
 
-        let guest = MmapLock::try_new(tlb, |_id| ()).expect("memory");
+        let mut reserve = TableReserve::new(tlb);
+        reserve.fill(1).expect("memory");
+        let guest = MmapLock::try_new(&mut reserve, |_id| ()).expect("memory");
         {
             let held = guest.read();
             let tables = held.tables(tlb).owned(PageRange::page(VA));
-            let mut reserve = TableReserve::new(tlb);
             reserve.fill(tables.missing(VA, Level::PMD)).expect("memory");
             reserve.fill_deposits(1).expect("memory");
             tables.ensure(VA, Level::PMD, &mut reserve);

@@ -6,7 +6,7 @@ use crate::support::{Delivery, Host};
 use pagewright_arch::{Isa, Leaf, LeafFlags, SoftEntry, SoftKind};
 use pagewright_sync::LineUse;
 use pagewright_sync::host::line_reports;
-use pagewright_table::{EntryRun, EntryView, LockedTable, Mlocked, MmapLock, OwnedLeaf, TableReserve};
+use pagewright_table::{EntryRun, EntryView, LockedTable, Mlocked, OwnedLeaf, TableReserve};
 use pagewright_tlb::Gather;
 use pagewright_tlb::frames::{FolioFlags, FolioOwner, FolioRef, NewFolio, RssKind, TableMarks};
 use pagewright_types::{FileId, ForkNodeId, Gauge, Level, Order, PAGE_SIZE, PageRange, Pfn, Rights, VirtAddr};
@@ -138,7 +138,7 @@ fn a_swap_entry_that_is_shared_already_is_not_stored_again<I: Isa>() {
         space.ensure_tables(VA, Level::PTE);
         let soft = SoftEntry { kind: SoftKind::Swap, exclusive, payload: 77 };
         space.edit(VA, Level::PTE, |run| run.map_soft(VA, soft)).expect("just made");
-        let child = MmapLock::try_new(&space.tlb, |_| ()).expect("memory is left");
+        let child = crate::space::new_lock(&space.tlb);
         let mut reserve = TableReserve::new(&space.tlb);
         reserve.fill(3).expect("memory is left");
         let (from, to) = (space.mmap.write(), child.write());
@@ -166,7 +166,7 @@ fn a_soft_entry_above_the_last_level_is_copied_and_moved<I: Isa>() {
     space.ensure_tables(VA, Level::PMD);
     let soft = SoftEntry { kind: SoftKind::Swap, exclusive: true, payload: 77 };
     space.edit(VA, Level::PMD, |run| run.map_soft(start, soft)).expect("just made");
-    let child = MmapLock::try_new(&space.tlb, |_| ()).expect("memory is left");
+    let child = crate::space::new_lock(&space.tlb);
     let mut reserve = TableReserve::new(&space.tlb);
     reserve.fill(2).expect("memory is left");
     let (from, to) = (space.mmap.write(), child.write());

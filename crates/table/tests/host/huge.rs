@@ -6,7 +6,7 @@ use crate::runs::Hooks;
 use crate::space::{Child, ShareIf, Space, special};
 use crate::support::{Delivery, on};
 use pagewright_arch::{Isa, Leaf, LeafFlags};
-use pagewright_table::{CopyStop, Mlocked, MmapLock, OwnedLeaf, TableReserve};
+use pagewright_table::{CopyStop, Mlocked, OwnedLeaf, TableReserve};
 use pagewright_tlb::Gather;
 use pagewright_tlb::frames::TableMarks;
 use pagewright_types::{Gauge, Level, Order, PageRange, Pfn, Rights, VirtAddr};
@@ -169,7 +169,7 @@ fn a_copy_of_huge_leaves_that_stops_keeps_no_deposit_too_many<I: Isa>() {
     let leaf = Leaf { pfn: folio.pfn(), rights: Rights::READ, flags: LeafFlags::USER };
     space.map_owned(at(1), Level::PMD, OwnedLeaf::new(leaf, folio));
     space.map_owned(at(2), Level::PMD, special(Pfn::new(2048)));
-    let child = MmapLock::try_new(tlb, |_| ()).expect("memory is left");
+    let child = crate::space::new_lock(tlb);
     let mut reserve = TableReserve::new(tlb);
     reserve.fill(2).expect("memory is left");
     reserve.fill_deposits(3).expect("memory is left");

@@ -5,7 +5,7 @@
 use crate::space::{Child, ShareIf, Space, special};
 use crate::support::{Delivery, Effect, Host, Step, on};
 use pagewright_arch::{Effects, Isa, LeafFlags, PteSlot, SoftEntry, SoftKind};
-use pagewright_table::{EntryRun, EntryView, Mlocked, MmapLock, TableReserve};
+use pagewright_table::{EntryRun, EntryView, Mlocked, TableReserve};
 use pagewright_tlb::frames::{FolioFlags, FolioOwner, NewFolio};
 use pagewright_tlb::{Batch, Gather};
 use pagewright_types::{Access, Counter, ForkNodeId, Level, Order, PAGE_SIZE, PageRange, Pfn, Rights, VirtAddr};
@@ -161,7 +161,7 @@ fn a_child_inherits_no_pending_entry<I: Isa>() {
     let space = used::<I>();
     let mut batch = Batch::new(&space.tlb);
     swap_out(&space, &mut batch, 0);
-    let child = MmapLock::try_new(&space.tlb, |_| ()).expect("memory is left");
+    let child = crate::space::new_lock(&space.tlb);
     let mut gather = Gather::new(&space.tlb, space.context());
     copy_first(&space, &child, &mut gather);
     gather.settle();
@@ -174,7 +174,7 @@ fn fork_pays_what_it_copies<I: Isa>() {
     let mut batch = Batch::new(&space.tlb);
     swap_out(&space, &mut batch, 0);
     assert!(reaches(&space, 0), "CPU 1 still holds the page");
-    let child = MmapLock::try_new(&space.tlb, |_| ()).expect("memory is left");
+    let child = crate::space::new_lock(&space.tlb);
     let mut gather = Gather::new(&space.tlb, space.context());
     copy_first(&space, &child, &mut gather);
     on(3, || gather.settle());

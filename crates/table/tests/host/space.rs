@@ -14,6 +14,13 @@ pub(crate) const FRAMES: u32 = 4096;
 /// Another tree on the same machine.
 pub(crate) type Child<I> = MmapLock<Host<I>, ()>;
 
+/// A space without tables below its root, and without mappings.
+pub(crate) fn new_lock<I: Isa>(tlb: &Tlb<Host<I>>) -> MmapLock<Host<I>, ()> {
+    let mut reserve = TableReserve::new(tlb);
+    reserve.fill(1).expect("memory is left");
+    MmapLock::try_new(&mut reserve, |_| ()).expect("memory is left")
+}
+
 /// Shares the ranges for which the function holds.
 pub(crate) struct ShareIf<F>(pub(crate) F);
 
@@ -53,7 +60,7 @@ impl<I: Isa> Space<I> {
         let host = Host::new(cpus, FRAMES, caps, delivery);
         let tlb = engine(&host, FRAMES);
         let free = tlb.frames().available();
-        let mmap = MmapLock::try_new(&tlb, |_| ()).expect("memory is left");
+        let mmap = new_lock(&tlb);
         Self { host, tlb, mmap, free }
     }
 
@@ -87,7 +94,7 @@ impl<I: Isa> Space<I> {
 
     /// Forks a child that shares what `shareable` allows; returns whether that is every table.
     pub(crate) fn fork(&self, shareable: &impl Shareable<Host<I>>) -> (Child<I>, bool) {
-        let child = MmapLock::try_new(&self.tlb, |_| ()).expect("memory is left");
+        let child = new_lock(&self.tlb);
         let complete = {
             let (mut from, mut to) = (self.mmap.write(), child.write());
             from.add_to_family(&mut to).expect("memory is left");
