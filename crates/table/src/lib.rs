@@ -111,7 +111,7 @@ mod tables;
 pub use entry::{CopyStop, EntryHooks, EntryRun, Mlocked, restore_migrated, restore_migrated_by_page};
 pub use leaf_view::{EntryView, LeafView};
 pub use locked_table::{EditOwn, EditRight, LockedTable, TableRight};
-pub use mmap_lock::{MmapGuard, MmapLock, MmapRead, MmapWrite};
+pub use mmap_lock::{MmapLock, MmapRead, MmapWrite};
 pub use own_tables::OwnTables;
 pub use owned_leaf::OwnedLeaf;
 pub use page_table::PageTable;

@@ -47,7 +47,7 @@ use pagewright_types::SpaceId;
 
 /// The page tables of one space and `M`, what decides about them: its mappings.
 ///
-/// Both are under one lock, of rank `SpaceRank`. End it with [`MmapGuard::close`]; dropping it
+/// Both are under one lock, of rank `SpaceRank`. End it with [`MmapWrite::close`]; dropping it
 /// before leaks the root table.
 pub struct MmapLock<P: Platform, M> {
     tree: PageTable,
@@ -55,7 +55,7 @@ pub struct MmapLock<P: Platform, M> {
 }
 
 /// What only a holder of the space may see.
-pub struct Held<P: Platform, M> {
+struct Held<P: Platform, M> {
     map: M,
     /// The spaces with which it may share tables; none before its first fork.
     member: Option<Membership<P>>,
@@ -111,31 +111,46 @@ impl<P: Platform, M> MmapLock<P, M> {
     }
 }
 
-/// A space that is held by a guard, for reading or for writing.
+/// A space held for reading (`mmap_read_lock`): its entries may change, its tables stay.
 #[must_use]
-pub struct MmapGuard<'a, G> {
+pub struct MmapRead<'a, P: Platform, M> {
     tree: &'a PageTable,
-    guard: G,
+    guard: ReadGuard<'a, Held<P, M>, SpaceRank, P::Locks>,
 }
 
-/// A space held for reading: its entries may change, its tables stay.
-pub type MmapRead<'a, P, M> = MmapGuard<'a, ReadGuard<'a, Held<P, M>, SpaceRank, <P as Platform>::Locks>>;
-
-/// A space held for writing: no other CPU adds, edits or looks up anything, except without locks.
-pub type MmapWrite<'a, P, M> = MmapGuard<'a, WriteGuard<'a, Held<P, M>, SpaceRank, <P as Platform>::Locks>>;
-
-impl<P: Platform, M, G: Deref<Target = Held<P, M>>> MmapGuard<'_, G> {
+impl<P: Platform, M> MmapRead<'_, P, M> {
     /// The tables of the space while it is held.
     #[inline]
-    pub fn tables<'h>(&'h self, tlb: &'h Tlb<P>) -> Tables<'h, P>
-    where
-        M: 'h,
-    {
+    pub fn tables<'h>(&'h self, tlb: &'h Tlb<P>) -> Tables<'h, P> {
         Tables::new(self.tree, tlb, self.guard.member.as_ref())
     }
 }
 
+impl<P: Platform, M> Deref for MmapRead<'_, P, M> {
+    type Target = M;
+
+    #[inline]
+    fn deref(&self) -> &M {
+        &self.guard.map
+    }
+}
+
+/// A space held for writing (`mmap_write_lock`).
+///
+/// No other CPU adds, edits or looks up anything, except without locks.
+#[must_use]
+pub struct MmapWrite<'a, P: Platform, M> {
+    tree: &'a PageTable,
+    guard: WriteGuard<'a, Held<P, M>, SpaceRank, P::Locks>,
+}
+
 impl<P: Platform, M> MmapWrite<'_, P, M> {
+    /// The tables of the space while it is held.
+    #[inline]
+    pub fn tables<'h>(&'h self, tlb: &'h Tlb<P>) -> Tables<'h, P> {
+        Tables::new(self.tree, tlb, self.guard.member.as_ref())
+    }
+
     /// The spaces with which this one may share tables.
     pub fn family(&self) -> Option<&Arc<Family<P>>> {
         self.guard.member.as_ref().map(Membership::family)
@@ -168,7 +183,7 @@ impl<P: Platform, M> MmapWrite<'_, P, M> {
     }
 }
 
-impl<P: Platform, M, G: Deref<Target = Held<P, M>>> Deref for MmapGuard<'_, G> {
+impl<P: Platform, M> Deref for MmapWrite<'_, P, M> {
     type Target = M;
 
     #[inline]
