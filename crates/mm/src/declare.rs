@@ -9,7 +9,8 @@
 //! - [`Mm::declare_reduced`] is called before an operation stores the first entry that loses a
 //!   right. [`Mm::zap`] calls it for all that is unmapped or discarded. Operations that change
 //!   single leaves call it themselves: copy-on-write, fork, `mprotect`, `mremap`, guards,
-//!   `clear_refs`, writeback, reclaim. The split of a huge leaf declares that leaf's range itself.
+//!   `clear_refs`, writeback, reclaim. The split of a huge leaf declares that leaf's range itself,
+//!   and so does the sharing of a table.
 //!
 //! Neighbours: uses `space`; every operation that edits leaves uses this module.
 //!

@@ -118,7 +118,7 @@ pub use page_table::PageTable;
 pub use peek::PeekedEntry;
 pub use reserve::TableReserve;
 pub use rss::Rss;
-pub use share::{BreakStop, EditForAll, ReachedTable, ReadOnly, Shareable};
+pub use share::{BreakStop, EditForAll, ReachedTable, ReadOnly};
 pub use tables::{FoundEntry, Tables};
 
 use pagewright_arch::{SoftEntry, SoftKind};

@@ -1,8 +1,7 @@
 //! Which tables a fork copies, counted by reason.
 //!
 //! A fork that shares no table has one reason for all of them. Otherwise it copies what
-//! [`pagewright_table::Shareable`] or a pin has kept from being shared. The counts are added once,
-//! after the copy.
+//! a mapping or a pin has kept from being shared. The counts are added once, after the copy.
 //!
 //! Not counted: tables of mappings whose pages a fault can find again, because nothing of them is
 //! copied; a fork that fails.

@@ -90,7 +90,7 @@ impl<P: Platform> Mm<P> {
         self.await_migrations(from.tables(&self.tlb), P::Isa::USER);
         let why = self.why_none_is_shared(parent);
         let shares = why.is_none();
-        if shares && self.share_tables(parent, from, &mut to, gather)? {
+        if shares && self.share_tables(from, &mut to, gather)? {
             return Ok(());
         }
         let from = &*from;

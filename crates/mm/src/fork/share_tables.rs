@@ -13,10 +13,9 @@ use crate::mm::Mm;
 use crate::settings::MmSetting;
 use crate::space::{AddressMap, HeldMap, Space};
 use pagewright_sync::Platform;
-use pagewright_table::{Shareable, TableReserve};
 use pagewright_tlb::Gather;
-use pagewright_tlb::frames::{NoFrames, RssKind};
-use pagewright_types::{Counter, Level, PAGE_SIZE, PageRange, Rights};
+use pagewright_tlb::frames::RssKind;
+use pagewright_types::{Counter, Level, PAGE_SIZE, PageRange};
 
 /// Entries of pages of its own and of swap from which on a space is not small.
 ///
@@ -80,7 +79,6 @@ impl<P: Platform> Mm<P> {
     /// [`MmError::NoKernelMemory`] or [`MmError::NoFrames`]; the caller ends the child.
     pub(super) fn share_tables(
         &self,
-        parent: &Space<P>,
         from: &mut HeldMap<'_, P>,
         to: &mut HeldMap<'_, P>,
         gather: &mut Gather<'_, P>,
@@ -91,7 +89,8 @@ impl<P: Platform> Mm<P> {
         from.add_to_family(to)?;
         let all = from.iter().all(|(_, vma)| vma.may_share_tables());
         let map: &AddressMap<P> = from;
-        Ok(from.share_tables(to, &self.tlb, &ForkShares { mm: self, parent, map, all }, gather)?)
+        let may_share = |range| all || may_share_all(map, range);
+        Ok(from.share_tables(to, &self.tlb, may_share, |reserve| self.fill(reserve, 1), gather)?)
     }
 }
 
@@ -107,27 +106,4 @@ fn is_small<P: Platform>(space: &Space<P>) -> bool {
 /// Whether fork may share the page tables of every mapping under `range`.
 pub(super) fn may_share_all<P: Platform>(map: &AddressMap<P>, range: PageRange) -> bool {
     map.overlapping(range).all(|(_, vma)| vma.may_share_tables())
-}
-
-/// What fork may share.
-struct ForkShares<'a, P: Platform> {
-    mm: &'a Mm<P>,
-    parent: &'a Space<P>,
-    map: &'a AddressMap<P>,
-    /// Whether every mapping may be shared.
-    all: bool,
-}
-
-impl<P: Platform> Shareable<P> for ForkShares<'_, P> {
-    fn may_share(&self, range: PageRange) -> bool {
-        self.all || may_share_all(self.map, range)
-    }
-
-    fn write_protected(&self, range: PageRange) {
-        self.mm.declare_reduced(self.parent, range, Rights::RX);
-    }
-
-    fn fill(&self, reserve: &mut TableReserve<'_, P>, count: usize) -> Result<(), NoFrames> {
-        self.mm.fill(reserve, count)
-    }
 }

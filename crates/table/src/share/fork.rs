@@ -25,31 +25,18 @@ use pagewright_plant::plant;
 use pagewright_sync::{AllocError, Backend, FullBarrier, Platform};
 use pagewright_tlb::frames::{EntryCounts, NoFrames, TableMarks};
 use pagewright_tlb::{Debt, Family, Gather, OwedFlush, Tlb};
-use pagewright_types::{Counter, Level, PageRange, Pfn, VirtAddr};
-
-/// Which part of a space may be shared with a child.
-pub trait Shareable<P: Platform> {
-    /// Whether every mapping under `range` may be shared.
-    fn may_share(&self, range: PageRange) -> bool;
-
-    /// Notes that the pointer which spans `range` is about to be write-protected.
-    fn write_protected(&self, range: PageRange);
-
-    /// Allocates tables until `reserve` has `count`.
-    ///
-    /// # Errors
-    /// [`NoFrames`]; the reserve keeps what it has.
-    fn fill(&self, reserve: &mut TableReserve<'_, P>, count: usize) -> Result<(), NoFrames>;
-}
+use pagewright_types::judge::Fact;
+use pagewright_types::{Counter, Level, PageRange, Pfn, Rights, VirtAddr};
 
 /// The marks that say what is in a table or below it.
 const KEPT_MARKS: TableMarks = TableMarks::MAY_PIN.union(TableMarks::HOLDS_HUGE);
 
 /// One sharing of tables.
-struct Sharing<'s, 'h, 'g, P: Platform, S> {
+struct Sharing<'s, 'h, 'g, P: Platform, S, F> {
     parent: Tables<'h, P>,
     child: Tables<'h, P>,
-    shareable: &'s S,
+    may_share: S,
+    fill: F,
     gather: &'s mut Gather<'g, P>,
     reserve: TableReserve<'h, P>,
     /// What the parent keeps for itself.
@@ -76,10 +63,12 @@ impl<P: Platform, M> MmapWrite<'_, P, M> {
         child.join_family(&family)
     }
 
-    /// Shares with a new child, which no CPU runs, every table that `shareable` allows.
+    /// Shares with a new child, which no CPU runs, the tables that `may_share` allows.
     ///
-    /// The child is a [member](Self::add_to_family) of the family. `gather`, of this space, takes
-    /// the flush of the pointers that were write-protected. Returns whether all tables are shared.
+    /// That says whether every mapping under a range may be shared. `fill` allocates a table for a
+    /// reserve. The child is a [member](Self::add_to_family) of the family. `gather`, of this
+    /// space, takes the flush of the pointers that were write-protected. Returns whether all tables
+    /// are shared.
     ///
     /// # Errors
     /// [`NoFrames`] for a table of the child; the caller ends the child.
@@ -87,7 +76,8 @@ impl<P: Platform, M> MmapWrite<'_, P, M> {
         &self,
         child: &MmapWrite<'_, P, M>,
         tlb: &Tlb<P>,
-        shareable: &impl Shareable<P>,
+        may_share: impl Fn(PageRange) -> bool,
+        fill: impl Fn(&mut TableReserve<'_, P>) -> Result<(), NoFrames>,
         gather: &mut Gather<'_, P>,
     ) -> Result<bool, NoFrames> {
         let (parent, child) = (self.tables(tlb), child.tables(tlb));
@@ -97,7 +87,8 @@ impl<P: Platform, M> MmapWrite<'_, P, M> {
         let all = parent.tree.rss().own();
         // The records of the tables below a shared pointer are not visited.
         gather.meet_space();
-        let mut sharing = Sharing { parent, child, shareable, gather, reserve, kept, kept_tables: 0, complete: true };
+        let mut sharing =
+            Sharing { parent, child, may_share, fill, gather, reserve, kept, kept_tables: 0, complete: true };
         let roots = (parent.tree.root(), child.tree.root());
         let shared = sharing.share_below(roots, Level::PGD, VirtAddr::ZERO);
         if let Err(refused) = shared {
@@ -125,7 +116,12 @@ impl<P: Platform, M> MmapWrite<'_, P, M> {
     }
 }
 
-impl<P: Platform, S: Shareable<P>> Sharing<'_, '_, '_, P, S> {
+impl<P, S, F> Sharing<'_, '_, '_, P, S, F>
+where
+    P: Platform,
+    S: Fn(PageRange) -> bool,
+    F: Fn(&mut TableReserve<'_, P>) -> Result<(), NoFrames>,
+{
     /// Shares what may be shared below two tables of one level; `base` is their first address.
     ///
     /// Returns the marks that the table needs: those of what stays the parent's below it.
@@ -147,7 +143,7 @@ impl<P: Platform, S: Shareable<P>> Sharing<'_, '_, '_, P, S> {
             };
             let holds_huge = plant!(HugeShared; false, self.marks(pointer.pfn).contains(TableMarks::HOLDS_HUGE));
             let parent = LockedTable::new(self.parent, from, level, va);
-            if !holds_huge && self.shareable.may_share(span_of(va, level)) && self.try_share(&parent, index, pointer) {
+            if !holds_huge && (self.may_share)(span_of(va, level)) && self.try_share(&parent, index, pointer) {
                 drop(parent);
                 self.give_to_child(to, level, va, pointer.pfn);
                 continue;
@@ -192,7 +188,8 @@ impl<P: Platform, S: Shareable<P>> Sharing<'_, '_, '_, P, S> {
     fn try_share(&mut self, parent: &LockedTable<'_, P>, index: usize, pointer: TableEntry) -> bool {
         let (tlb, level) = (self.parent.tlb, parent.level());
         if !pointer.write_protected {
-            self.shareable.write_protected(span_of(parent.address(index), level));
+            let (root, range) = (self.parent.tree.root(), span_of(parent.address(index), level));
+            tlb.fx().declare(Fact::RightReduced { root, range, left: Rights::RX });
             let own = parent.load(index);
             let shared = TableEntry { write_protected: true, origin: true, ..pointer };
             parent.store(index, P::Isa::table(shared));
@@ -247,7 +244,7 @@ impl<P: Platform, S: Shareable<P>> Sharing<'_, '_, '_, P, S> {
 
     /// The child's own table below the entry of `level` for `va`, which is made if it is missing.
     fn child_table(&mut self, to: Pfn, level: Level, va: VirtAddr) -> Result<Pfn, NoFrames> {
-        self.shareable.fill(&mut self.reserve, 1)?;
+        (self.fill)(&mut self.reserve)?;
         let child = LockedTable::new(self.child, to, level, va);
         let table = self.reserve.take_table(below(level), self.child.context().id());
         self.child.tlb.fx().publish();

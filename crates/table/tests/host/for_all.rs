@@ -1,7 +1,7 @@
 //! Tables that are made below a shared pointer, for all its sharers (INV-SHARE-MAKE).
 
 use crate::pending::fork;
-use crate::space::{Child, ShareIf, Space, is_of_last_table};
+use crate::space::{Child, Space, is_of_last_table};
 use crate::support::{Delivery, declared, on};
 use pagewright_arch::Isa;
 use pagewright_table::{EntryRun, EntryView, Mlocked, TableReserve};
@@ -113,7 +113,7 @@ fn a_block_is_left_to_a_fork_and_hides_no_table_behind_it<I: Isa>() {
     space.map_special(BLOCK, Level::PMD, Pfn::new(512));
     space.map_special(BESIDE, Level::PTE, Pfn::new(600));
     space.map_special(FURTHER, Level::PTE, Pfn::new(601));
-    let (child, complete) = space.fork(&ShareIf(is_of_last_table));
+    let (child, complete) = space.fork(is_of_last_table);
     assert!(!complete, "the block is not shared");
     let child = child.read();
     let has = |va| child.tables(&space.tlb).peek(va).leaf().map(|leaf| leaf.pfn());

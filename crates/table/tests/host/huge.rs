@@ -3,7 +3,7 @@
 //! INV-HUGE-DEPOSIT, INV-HUGE-OWN. The random edits of `model.rs` and `runs.rs` count deposits.
 
 use crate::runs::Hooks;
-use crate::space::{Child, ShareIf, Space, special};
+use crate::space::{Child, Space, special};
 use crate::support::{Delivery, on};
 use pagewright_arch::{Isa, Leaf, LeafFlags};
 use pagewright_table::{CopyStop, Mlocked, OwnedLeaf, TableReserve};
@@ -134,7 +134,7 @@ fn a_table_that_moves_takes_its_mark_along<I: Isa>() {
 
 /// Forks a child that shares what it can; returns it, and whether that is all.
 fn fork<I: Isa>(space: &Space<I>) -> (Child<I>, bool) {
-    on(1, || space.fork(&ShareIf(|_| true)))
+    on(1, || space.fork(|_| true))
 }
 
 /// The tables below it are, and once no huge leaf is left, so is it.

@@ -2,7 +2,7 @@
 //!
 //! INV-TLB-PLACE, INV-TLB-KEY-LIFE.
 
-use crate::space::{Child, ShareIf, Space, special};
+use crate::space::{Child, Space, special};
 use crate::support::{Delivery, Effect, Host, Step, on};
 use pagewright_arch::{Effects, Isa, LeafFlags, PteSlot, SoftEntry, SoftKind};
 use pagewright_table::{EntryRun, EntryView, Mlocked, TableReserve};
@@ -200,7 +200,7 @@ fn copy_first<I: Isa>(space: &Space<I>, child: &Child<I>, gather: &mut Gather<'_
 
 /// A child that shares every table, and which CPU 2 runs.
 pub(crate) fn fork<I: Isa>(space: &Space<I>) -> Child<I> {
-    let (child, complete) = on(3, || space.fork(&ShareIf(|_| true)));
+    let (child, complete) = on(3, || space.fork(|_| true));
     assert!(complete, "nothing is left to copy");
     on(2, || space.tlb.switch_to(child.table().context()));
     child

@@ -1,7 +1,7 @@
 //! INV-TABLE-ZERO: a walker that finds a table finds its entries, however the table is hooked.
 
 use crate::pending::own;
-use crate::space::{Child, ShareIf, Space, is_of_last_table};
+use crate::space::{Child, Space, is_of_last_table};
 use crate::support::{Delivery, Effect, Step};
 use pagewright_arch::{Entry, Isa, on_both};
 use pagewright_types::{Level, PageRange, Pfn, VirtAddr};
@@ -44,7 +44,7 @@ fn assert_published<I: Isa>(space: &Space<I>, log: &[Step]) -> usize {
 fn fork<I: Isa>() -> (Space<I>, Child<I>, Vec<Step>) {
     let space = Space::<I>::new(4, Delivery::AtOnce);
     space.map_special(VA, Level::PTE, Pfn::new(5));
-    let ((child, _), log) = space.host.log(|| space.fork(&ShareIf(is_of_last_table)));
+    let ((child, _), log) = space.host.log(|| space.fork(is_of_last_table));
     (space, child, log)
 }
 

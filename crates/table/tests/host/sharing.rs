@@ -3,7 +3,7 @@
 //! INV-SHARE-PIN, INV-SHARE-LEAVE.
 
 use crate::pending::{VA, fork, is_flush, own, own_at, page, used};
-use crate::space::{Child, ShareIf, Space, is_of_last_table};
+use crate::space::{Child, Space, is_of_last_table};
 use crate::support::{Delivery, declared, on};
 use pagewright_arch::{Effects, Isa, Leaf, LeafFlags, PteSlot, SoftEntry, SoftKind};
 use pagewright_table::OwnedLeaf;
@@ -62,7 +62,7 @@ fn may_pin<I: Isa>(space: &Space<I>, table: Pfn) -> bool {
 fn still_marked<I: Isa>(space: &Space<I>, last: Level) -> Vec<bool> {
     let tables = path(space, last);
     tables.iter().for_each(|table| space.tlb.frames().table(*table).mark(TableMarks::MAY_PIN));
-    on(3, || space.fork(&ShareIf(|_| true)));
+    on(3, || space.fork(|_| true));
     tables.into_iter().map(|table| may_pin(space, table)).collect()
 }
 
@@ -82,7 +82,7 @@ fn a_fork_removes_the_marks_above_a_table_that_it_leaves_to_be_copied<I: Isa>() 
         if pinned {
             space.tlb.frames().table(tables[2]).mark(TableMarks::MAY_PIN);
         }
-        let (_, complete) = on(3, || space.fork(&ShareIf(|range: PageRange| !range.covers(PageRange::page(VA)))));
+        let (_, complete) = on(3, || space.fork(|range: PageRange| !range.covers(PageRange::page(VA))));
         assert!(!complete);
         assert_eq!(tables.iter().map(|table| may_pin(&space, *table)).collect::<Vec<_>>(), expected);
     }
@@ -117,7 +117,7 @@ fn a_gap_hides_no_shared_table_behind_it<I: Isa>() {
         let space = Space::<I>::new(1, Delivery::AtOnce);
         let span = Level::PMD.span();
         space.map_special(VA.add(gap * span), Level::PTE, Pfn::new(5));
-        let (_child, _) = space.fork(&ShareIf(is_of_last_table));
+        let (_child, _) = space.fork(is_of_last_table);
         let held = space.mmap.read();
         for spans in 1..8 {
             let range = PageRange::new(VA, VA.add(spans * span));
@@ -142,7 +142,7 @@ fn a_lock_alone_stores_nothing<I: Isa>() {
 fn a_space_that_stops_to_share_keeps_its_markers<I: Isa>() {
     let space = used::<I>();
     let table = space.table_at(VA, Level::PMD).expect("a table");
-    let _child = space.fork(&ShareIf(is_of_last_table));
+    let _child = space.fork(is_of_last_table);
     let slot = PteSlot { table, index: Level::PMD.index_of(VA) as u16 + 1 };
     let marker = I::soft(SoftEntry { kind: SoftKind::Marker, exclusive: false, payload: 1 });
     space.host.store(slot, marker);
@@ -185,8 +185,7 @@ fn a_folio_that_is_pinned_through_another_table_does_not_stop_a_break<I: Isa>() 
     }
     tlb.frames().put(folio).into_iter().for_each(|block| tlb.free(block));
     let pin = tlb.frames().folio(first).try_pin().expect("it is mapped");
-    let (child, _) =
-        space.fork(&ShareIf(|range: PageRange| is_of_last_table(range) && range.covers(PageRange::page(VA))));
+    let (child, _) = space.fork(|range: PageRange| is_of_last_table(range) && range.covers(PageRange::page(VA)));
     own_at(&space, &child, VA);
     let rights = |mmap: &Child<I>, va| mmap.read().tables(tlb).peek(va).leaf().map(|leaf| (leaf.pfn(), leaf.rights()));
     assert_eq!(rights(&child, places[0]), Some((first, Rights::READ)), "the page itself, without the right to store");

@@ -2,8 +2,8 @@
 
 use crate::support::{Delivery, Host, engine};
 use pagewright_arch::{Caps, Effects, Isa, Leaf, LeafFlags, PteSlot};
-use pagewright_table::{EntryRun, LockedTable, Mlocked, MmapLock, OwnedLeaf, PageTable, Shareable, TableReserve};
-use pagewright_tlb::frames::{Block, NoFrames};
+use pagewright_table::{EntryRun, LockedTable, Mlocked, MmapLock, OwnedLeaf, PageTable, TableReserve};
+use pagewright_tlb::frames::Block;
 use pagewright_tlb::{Gather, Tlb, TlbContext};
 use pagewright_types::{Level, Order, PageRange, Pfn, Rights, VirtAddr};
 use std::sync::Arc;
@@ -19,21 +19,6 @@ pub(crate) fn new_lock<I: Isa>(tlb: &Tlb<Host<I>>) -> MmapLock<Host<I>, ()> {
     let mut reserve = TableReserve::new(tlb);
     reserve.fill(1).expect("memory is left");
     MmapLock::try_new(&mut reserve, |_| ()).expect("memory is left")
-}
-
-/// Shares the ranges for which the function holds.
-pub(crate) struct ShareIf<F>(pub(crate) F);
-
-impl<I: Isa, F: Fn(PageRange) -> bool> Shareable<Host<I>> for ShareIf<F> {
-    fn may_share(&self, range: PageRange) -> bool {
-        (self.0)(range)
-    }
-
-    fn write_protected(&self, _range: PageRange) {}
-
-    fn fill(&self, reserve: &mut TableReserve<'_, Host<I>>, count: usize) -> Result<(), NoFrames> {
-        reserve.fill(count)
-    }
 }
 
 /// Whether a range has one table of the last level, so that a child has all others for itself.
@@ -92,14 +77,14 @@ impl<I: Isa> Space<I> {
         self.mmap.read().tables(&self.tlb).owned(PageRange::page(va)).ensure(va, level, reserve)
     }
 
-    /// Forks a child that shares what `shareable` allows; returns whether that is every table.
-    pub(crate) fn fork(&self, shareable: &impl Shareable<Host<I>>) -> (Child<I>, bool) {
+    /// Forks a child that shares what `may_share` allows; returns whether that is every table.
+    pub(crate) fn fork(&self, may_share: impl Fn(PageRange) -> bool) -> (Child<I>, bool) {
         let child = new_lock(&self.tlb);
         let complete = {
             let (mut from, mut to) = (self.mmap.write(), child.write());
             from.add_to_family(&mut to).expect("memory is left");
             let mut gather = Gather::new(&self.tlb, self.context());
-            let complete = from.share_tables(&to, &self.tlb, shareable, &mut gather);
+            let complete = from.share_tables(&to, &self.tlb, may_share, |reserve| reserve.fill(1), &mut gather);
             gather.settle();
             complete.expect("memory is left")
         };
