@@ -76,8 +76,7 @@
 //!
 //! An entry has three forms: a description ([`pagewright_arch::Entry`]), an owner
 //! ([`OwnedLeaf`], which holds a reference on its folio), and a view ([`EntryView`]: what the entry
-//! and the path to it allow). Only an owner can release the reference. [`PeekedEntry`] is a read
-//! without a hold.
+//! and the path to it allow). Only an owner can release the reference.
 //!
 //! Neighbours: uses `tlb` (and `frame` through it), `arch`, `sync`, `types`; used by `mm`.
 //!
@@ -115,7 +114,6 @@ pub use mmap_lock::{MmapLock, MmapRead, MmapWrite};
 pub use own_tables::OwnTables;
 pub use owned_leaf::OwnedLeaf;
 pub use page_table::PageTable;
-pub use peek::PeekedEntry;
 pub use reserve::TableReserve;
 pub use rss::Rss;
 pub use share::{BreakStop, EditForAll, ReachedTable, ReadOnly};

@@ -1,8 +1,11 @@
-//! Reading an entry without holding anything, and looking again.
+//! Taking a page without holding anything (`gup_fast_pte_range`).
 //!
-//! The entry may change, and its table may be unhooked, right after it was read. A caller that
-//! takes a reference on the frame reads the entry again afterwards, and gives the reference back if
-//! anything is different (`gup_fast_pte_range`).
+//! ```text
+//!   read the entry ─▶ take a reference ─▶ full barrier ─▶ read the entry and its path again
+//! ```
+//!
+//! The entry may change, and its table may be unhooked, right after it was read. If anything is
+//! different at the end, the caller gives up what it took.
 
 use crate::below;
 use crate::leaf_view::EntryView;
@@ -15,8 +18,8 @@ use pagewright_tlb::frames::{FrameState, TableMarks};
 use pagewright_types::{Level, Pfn, VirtAddr};
 
 /// An entry as a lockless walk read it, and the pointers that led to its table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PeekedEntry {
+#[derive(Clone, Copy)]
+pub(crate) struct PeekedEntry {
     pub(crate) level: Level,
     pub(crate) slot: PteSlot,
     pub(crate) pte: Pte,
@@ -25,11 +28,6 @@ pub struct PeekedEntry {
 }
 
 impl PeekedEntry {
-    /// What the entry and the path to it allow.
-    pub fn entry<I: Isa>(&self) -> EntryView {
-        EntryView::decode::<I>(self.level, self.pte, false)
-    }
-
     /// What a walk finds in a space that has ended, whose `root` may be any frame: nothing.
     pub(crate) fn of_ended(root: Pfn) -> Self {
         let slot = PteSlot { table: root, index: 0 };
@@ -58,14 +56,37 @@ pub(crate) fn assert_not_freed<P: Platform>(tlb: &Tlb<P>, table: Pfn) {
 }
 
 impl PageTable {
-    /// Reads the entry for `va`, at its level, without locks.
+    /// Takes what the entry for `va` maps, without locks.
     ///
-    /// Stops at a pointer below which other spaces share all tables, since nothing keeps those
-    /// hooked; it then reads as a table.
+    /// `take` gets what the entry and the path to it allow, and takes a reference, or `None`.
+    /// Before it takes a pin, it calls its second argument, which notes the pin in the tables on
+    /// the way. Returns what it took, and whether the entry and its path are still the same
+    /// (INV-FULL-BARRIER).
+    ///
+    /// A pointer below which other spaces share all tables reads as a table: nothing keeps those
+    /// hooked.
     ///
     /// The caller is inside [`Tlb::walk_lockless`], so that no table is freed concurrently
-    /// (INV-TLB-WALKERS), or holds the space.
-    pub fn peek<P: Platform>(&self, tlb: &Tlb<P>, va: VirtAddr) -> PeekedEntry {
+    /// (INV-TLB-WALKERS).
+    pub fn take_lockless<P: Platform, T>(
+        &self,
+        tlb: &Tlb<P>,
+        va: VirtAddr,
+        take: impl FnOnce(EntryView, &dyn Fn()) -> Option<T>,
+    ) -> Option<(T, bool)> {
+        let peek = self.peek(tlb, va);
+        let entry = EntryView::decode::<P::Isa>(peek.level, peek.pte, false);
+        let taken = take(entry, &|| self.mark_pinned(tlb, &peek))?;
+        // Pairs with the barrier in fork between clearing the exclusive bit and checking for pins:
+        // at least one of the two sees the other's store.
+        let barrier = FullBarrier::execute();
+        Some((taken, self.is_unchanged(tlb, &peek, barrier)))
+    }
+
+    /// Reads the entry for `va`, at its level, without locks.
+    ///
+    /// The caller is inside [`Tlb::walk_lockless`], or holds the space.
+    pub(crate) fn peek<P: Platform>(&self, tlb: &Tlb<P>, va: VirtAddr) -> PeekedEntry {
         self.walk(tlb, va, |next| !next.write_protected)
     }
 
@@ -99,7 +120,7 @@ impl PageTable {
     /// Whether the entry, and the pointers to its table, are as they were read.
     ///
     /// The caller has taken a reference or a pin meanwhile (INV-FULL-BARRIER).
-    pub fn is_unchanged<P: Platform>(&self, tlb: &Tlb<P>, peek: &PeekedEntry, _taken: FullBarrier) -> bool {
+    fn is_unchanged<P: Platform>(&self, tlb: &Tlb<P>, peek: &PeekedEntry, _taken: FullBarrier) -> bool {
         tlb.fx().load(peek.slot) == peek.pte && plant!(PathNotRechecked; true, peek.is_path_unchanged(tlb))
     }
 
@@ -107,7 +128,7 @@ impl PageTable {
     ///
     /// Before the pin: fork then copies the entries instead of sharing the table. The lowest table
     /// comes first: fork removes a mark and then looks at the marks below.
-    pub fn mark_pinned<P: Platform>(&self, tlb: &Tlb<P>, peek: &PeekedEntry) {
+    pub(crate) fn mark_pinned<P: Platform>(&self, tlb: &Tlb<P>, peek: &PeekedEntry) {
         for table in [peek.slot.table].into_iter().chain(peek.tables_above(peek.level)) {
             tlb.frames().table(table).mark(TableMarks::MAY_PIN);
         }

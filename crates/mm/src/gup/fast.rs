@@ -21,8 +21,8 @@ use crate::mm::Mm;
 use crate::space::Space;
 use pagewright_arch::LeafFlags;
 use pagewright_plant::plant;
-use pagewright_sync::{Backend, FullBarrier, Platform};
-use pagewright_table::{LeafView, PeekedEntry};
+use pagewright_sync::{Backend, Platform};
+use pagewright_table::{EntryView, LeafView};
 use pagewright_types::{Counter, Pfn, Rights, VirtAddr};
 
 /// A page taken by a lockless walk.
@@ -56,21 +56,18 @@ impl<P: Platform> Mm<P> {
     }
 
     fn walk(&self, space: &Space<P>, va: VirtAddr, request: GupRequest) -> Option<FastPage> {
-        let peek = space.table().peek(&self.tlb, va);
-        let (leaf, pfn) = permitted_leaf::<P>(&peek, va, request)?;
-        if request.pin {
-            plant!(FastPinUnmarked; (), space.table().mark_pinned(&self.tlb, &peek));
-        }
-        // Another CPU may free the page, and a third may allocate it, before the reference is
-        // taken.
-        <P::Locks as Backend>::point();
-        let page = UserPage::try_hold(self.frames().find_folio(pfn)?, pfn, request)?;
-        // Pairs with the barrier in fork between clearing the exclusive bit and checking for pins:
-        // at least one of the two sees the other's store.
-        let barrier = FullBarrier::execute();
-        let unchanged = plant!(FastNoRecheck; true, space.table().is_unchanged(&self.tlb, &peek, barrier));
+        let ((leaf, pfn, page), is_unchanged) = space.table().take_lockless(&self.tlb, va, |entry, mark_pinned| {
+            let (leaf, pfn) = permitted_leaf(entry, va, request)?;
+            if request.pin {
+                plant!(FastPinUnmarked; (), mark_pinned());
+            }
+            // Another CPU may free the page, and a third may allocate it, before the reference is
+            // taken.
+            <P::Locks as Backend>::point();
+            Some((leaf, pfn, UserPage::try_hold(self.frames().find_folio(pfn)?, pfn, request)?))
+        })?;
         // The reference keeps the folio stable, so only now can its owner be read.
-        let valid = unchanged
+        let valid = plant!(FastNoRecheck; true, is_unchanged)
             && page.folio().is_some_and(|head| {
                 let folio = self.frames().folio(head);
                 let unshare =
@@ -89,8 +86,8 @@ fn is_longterm_file_write(request: GupRequest, is_anon: bool) -> bool {
 }
 
 /// The leaf and frame for `va`, if the entry permits the request and maps a reference-counted page.
-fn permitted_leaf<P: Platform>(peek: &PeekedEntry, va: VirtAddr, request: GupRequest) -> Option<(LeafView, Pfn)> {
-    let leaf = peek.entry::<P::Isa>().leaf()?;
+fn permitted_leaf(entry: EntryView, va: VirtAddr, request: GupRequest) -> Option<(LeafView, Pfn)> {
+    let leaf = entry.leaf()?;
     let needed = if request.writes() { Rights::WRITE } else { Rights::READ };
     let may_take = leaf.has(LeafFlags::USER) && !leaf.is_special() && leaf.rights().contains(needed);
     may_take.then(|| (leaf, leaf.page_at(va)))

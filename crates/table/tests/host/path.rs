@@ -97,8 +97,11 @@ fn a_leaf_below_a_shared_entry_is_neither_writable_nor_exclusive<I: Isa>() {
         let tables = held.tables(&space.tlb);
         let found = tables.find(VA, Level::PTE);
         assert!(found.is_shared(), "the path is shared");
-        let walk = space.table().peek(&space.tlb, VA).entry::<I>();
-        assert_eq!(walk, EntryView::Table, "a walk without a hold goes no further");
+        let taken = space.table().take_lockless(&space.tlb, VA, |entry, _| {
+            assert_eq!(entry, EntryView::Table, "a walk without a hold goes no further");
+            Some(())
+        });
+        assert_eq!(taken, Some(((), true)));
         let seen = [found.entry, tables.peek(VA), tables.read_lock(VA).expect("a table").entry(VA)];
         for entry in seen {
             let EntryView::Leaf(leaf) = entry else { panic!("{entry:?}") };
