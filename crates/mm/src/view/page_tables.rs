@@ -10,9 +10,8 @@ use arrayvec::ArrayVec;
 use core::fmt::{self, Write};
 use core::ops::ControlFlow;
 use pagewright_sync::Platform;
-use pagewright_table::ReachedTable;
 use pagewright_tlb::frames::FolioOwner;
-use pagewright_types::PAGE_SIZE;
+use pagewright_types::{PAGE_SIZE, PageRange, Pfn};
 
 /// Shared tables that are looked for together in the spaces that may reach them.
 const BATCH: usize = 64;
@@ -40,15 +39,15 @@ impl<P: Platform> Mm<P> {
     pub fn table_bytes(&self, space: &Space<P>) -> TableBytes {
         let (mut bytes, mut latest) = (TableBytes::default(), None);
         loop {
-            let mut shared = ArrayVec::<ReachedTable, BATCH>::new();
-            let walk = space.map().read().tables(&self.tlb).reached_tables(latest, |table| {
-                if !table.is_shared() {
+            let mut shared = ArrayVec::<(Pfn, PageRange), BATCH>::new();
+            let walk = space.map().read().tables(&self.tlb).reached_tables(latest, |table, under, is_shared| {
+                if !is_shared {
                     bytes.private += PAGE_SIZE;
                     bytes.proportional += PAGE_SIZE;
-                } else if shared.try_push(table).is_err() {
+                } else if shared.try_push((table, under)).is_err() {
                     return ControlFlow::Break(());
                 }
-                latest = Some(table);
+                latest = Some(under);
                 ControlFlow::Continue(())
             });
             bytes.shared += shared.len() as u64 * PAGE_SIZE;
@@ -61,7 +60,9 @@ impl<P: Platform> Mm<P> {
     }
 
     /// Returns the number of spaces that reach each of some tables that `space` shares.
-    fn spaces_that_reach(&self, space: &Space<P>, tables: &[ReachedTable]) -> impl Iterator<Item = u64> + use<P> {
+    ///
+    /// Each comes with the addresses under it.
+    fn spaces_that_reach(&self, space: &Space<P>, tables: &[(Pfn, PageRange)]) -> impl Iterator<Item = u64> + use<P> {
         let mut spaces = [0; BATCH];
         if !tables.is_empty() {
             // Tables are shared by fork.
@@ -70,8 +71,8 @@ impl<P: Platform> Mm<P> {
                 if let CandidateSpace::Held(other, map) = candidate
                     && other.table().has_shared()
                 {
-                    let reaches = |table: &ReachedTable| map.tables(&self.tlb).reaches(*table);
-                    spaces.iter_mut().zip(tables).for_each(|(spaces, table)| *spaces += u64::from(reaches(table)));
+                    let tables = tables.iter().map(|(table, under)| map.tables(&self.tlb).reaches(*table, *under));
+                    spaces.iter_mut().zip(tables).for_each(|(spaces, reaches)| *spaces += u64::from(reaches));
                 }
                 ControlFlow::Continue(())
             });

@@ -69,7 +69,6 @@ mod walk;
 
 pub use break_path::BreakStop;
 pub use for_all::EditForAll;
-pub use reached_tables::ReachedTable;
 pub use read::ReadOnly;
 pub(crate) use resident::{Membership, SharedSum};
 

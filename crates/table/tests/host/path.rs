@@ -128,7 +128,7 @@ fn a_space_that_has_ended_has_no_tables<I: Isa>() {
     assert_eq!((found(&space, Level::PTE).0, space.locked(VA, Level::PTE, |_| ())), ("missing", None));
     let held = space.mmap.read();
     assert!(held.tables(&space.tlb).lock_for_all(VA, None).is_none());
-    let reached = held.tables(&space.tlb).reached_tables(None, |_| ControlFlow::Break(()));
+    let reached = held.tables(&space.tlb).reached_tables(None, |_, _, _| ControlFlow::Break(()));
     assert_eq!(reached, ControlFlow::Continue(()), "no table is reached");
     let tables = held.tables(&space.tlb).owned(PageRange::page(VA));
     assert_eq!(tables.peek(VA), EntryView::Empty);
