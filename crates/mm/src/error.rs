@@ -8,6 +8,7 @@ use crate::file::Seals;
 use crate::policy::PolicyMode;
 use crate::space::{Advice, Resource};
 use pagewright_sync::AllocError;
+use pagewright_table::CopyStop;
 use pagewright_tlb::frames::NoFrames;
 use pagewright_types::{Errno, NodeId, NodeMask, PageRange, RangeError, Rights, SwapEntry, VirtAddr};
 use thiserror::Error;
@@ -459,6 +460,14 @@ pub(crate) fn bounded(addr: VirtAddr, len: u64) -> Result<PageRange, MmError> {
         RangeError::Overflow { .. } => MmError::OutOfBounds { addr, len },
         RangeError::Misaligned(_) => error.into(),
     })
+}
+
+/// A copy of entries that cannot go on.
+impl From<CopyStop> for MmError {
+    fn from(stop: CopyStop) -> Self {
+        let (CopyStop::NoFrame(va) | CopyStop::TooManyRefs(va) | CopyStop::PinnedBlock(va)) = stop;
+        Self::TooManyHolders { va }
+    }
 }
 
 impl From<AllocError> for MmError {

@@ -116,7 +116,7 @@ pub use owned_leaf::OwnedLeaf;
 pub use page_table::PageTable;
 pub use reserve::TableReserve;
 pub use rss::Rss;
-pub use share::{BreakStop, EditForAll, ReadOnly};
+pub use share::{EditForAll, ReadOnly};
 pub use tables::{FoundEntry, Tables};
 
 use pagewright_arch::{SoftEntry, SoftKind};

@@ -129,7 +129,7 @@ impl<P: Platform> EntryCopy<'_, '_, P> {
                 self.mm.split_huge_leaf(*from, va, self.vma.mlocked());
                 self.last_level(from, va, block.end(), gather)
             }
-            Err(CopyStop::TooManyRefs(va) | CopyStop::NoFrame(va)) => Err(MmError::TooManyHolders { va }),
+            Err(stop) => Err(stop.into()),
         }
     }
 
@@ -158,9 +158,7 @@ impl<P: Platform> EntryCopy<'_, '_, P> {
                     start = va;
                     self.copies.fill_spare(self.vma)?;
                 }
-                Err(CopyStop::TooManyRefs(va) | CopyStop::PinnedBlock(va)) => {
-                    return Err(MmError::TooManyHolders { va });
-                }
+                Err(stop) => return Err(stop.into()),
             }
         }
     }

@@ -8,7 +8,7 @@ use pagewright_plant::plant;
 use pagewright_sync::Platform;
 use pagewright_sync::atomic::Ordering;
 use pagewright_table::Tables;
-use pagewright_types::{PageRange, VirtAddr};
+use pagewright_types::PageRange;
 
 impl<P: Platform> Mm<P> {
     /// Waits until no own entry of `range` is a migration entry.
@@ -21,17 +21,9 @@ impl<P: Platform> Mm<P> {
         if self.migrators.load(Ordering::Acquire) > 0 {
             let mut rest = range;
             while let Some(va) = tables.first_migrating(rest) {
-                self.await_migration(tables, va);
+                tables.await_migration(va);
                 rest = PageRange::new(va, range.end());
             }
-        }
-    }
-
-    /// Waits until the entry for `va` is no migration entry.
-    #[cold]
-    pub(crate) fn await_migration(&self, tables: Tables<'_, P>, va: VirtAddr) {
-        while tables.peek(va).is_migrating() {
-            self.fx().relax();
         }
     }
 }

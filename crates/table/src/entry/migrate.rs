@@ -13,7 +13,7 @@
 //! Only their migrator puts them back, by place. Taking a table back may strip an entry of its
 //! right to store.
 //!
-//! Neighbours: `mm` decides what moves, keeps the places, and waits.
+//! Neighbours: `mm` decides what moves, keeps the places, and waits before it edits.
 
 use super::EntryRun;
 use super::code::publish_code;
@@ -124,6 +124,16 @@ impl<P: Platform, R: TableRight> LockedTable<'_, P, R> {
 }
 
 impl<P: Platform> Tables<'_, P> {
+    /// Waits until the entry for `va` is no migration entry.
+    ///
+    /// The caller holds nothing that its migrator may wait for.
+    #[cold]
+    pub fn await_migration(&self, va: VirtAddr) {
+        while self.peek(va).is_migrating() {
+            self.tlb.fx().relax();
+        }
+    }
+
     /// The first address of the own tables of `range` with a migration entry.
     ///
     /// If the space is held for writing, no other appears there. Takes no lock.

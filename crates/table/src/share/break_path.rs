@@ -44,13 +44,13 @@ use pagewright_tlb::{Debt, OwedFlush, RegionSet};
 use pagewright_types::{Counter, Gauge, Level, PageRange, Pfn, VirtAddr};
 
 /// Why a break stopped; what programs can see has not changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BreakStop {
+#[derive(Clone, Copy)]
+enum BreakStop {
     /// It needs this many tables in its reserve.
     NeedsTables(usize),
     /// The references of a page exceed the limit for entries.
     TooManyRefs(VirtAddr),
-    /// A page is being moved, whose entry would be copied; the caller waits and starts over.
+    /// A page is being moved, whose entry would be copied.
     Migrating(VirtAddr),
 }
 
@@ -73,25 +73,26 @@ struct Break<'b, 'r, P: Platform, H> {
 }
 
 impl<'h, P: Platform> Tables<'h, P> {
-    /// Makes every table of `range` the space's own.
+    /// Makes every table of `range` the space's own, with tables that `fill` allocates.
     ///
-    /// The caller holds no table lock. It fills the reserve and calls again after
-    /// [`BreakStop::NeedsTables`].
+    /// Waits for pages that are being moved and whose entries are copied. The caller holds no table
+    /// lock.
     ///
     /// # Errors
-    /// [`BreakStop`]; what programs can see has not changed.
-    pub fn own(
+    /// That of `fill`, or [`CopyStop::TooManyRefs`]; what programs can see has not changed.
+    pub fn own<E: From<CopyStop>>(
         &self,
         range: PageRange,
         hooks: &mut impl EntryHooks,
-        reserve: &mut TableReserve<'_, P>,
-    ) -> Result<OwnTables<'h, P>, BreakStop> {
-        if !self.tree.has_shared() {
-            return Ok(OwnTables::new(*self, range));
-        }
-        let mut rest = range;
-        while let Some((va, found)) = self.first_shared(rest) {
-            self.break_path(va, &found, PageRange::new(VirtAddr::ZERO, VirtAddr::ZERO), hooks, reserve)?;
+        mut fill: impl FnMut(&mut TableReserve<'_, P>, usize) -> Result<(), E>,
+    ) -> Result<OwnTables<'h, P>, E> {
+        let (mut rest, mut reserve) = (range, TableReserve::new(self.tlb));
+        while self.tree.has_shared()
+            && let Some((va, found)) = self.first_shared(rest)
+        {
+            let keep = PageRange::new(VirtAddr::ZERO, VirtAddr::ZERO);
+            let stopped = self.break_path(va, &found, keep, hooks, &mut reserve);
+            self.resume_break(stopped, &mut reserve, &mut fill)?;
             rest = PageRange::new(va, range.end());
         }
         Ok(OwnTables::new(*self, range))
@@ -103,25 +104,45 @@ impl<'h, P: Platform> Tables<'h, P> {
     ///
     /// # Errors
     /// As [`own`](Self::own).
-    pub fn own_ends(
+    pub fn own_ends<E: From<CopyStop>>(
         &self,
         range: PageRange,
         hooks: &mut impl EntryHooks,
-        reserve: &mut TableReserve<'_, P>,
-    ) -> Result<(), BreakStop> {
+        mut fill: impl FnMut(&mut TableReserve<'_, P>, usize) -> Result<(), E>,
+    ) -> Result<(), E> {
         if !self.tree.has_shared() || range.is_empty() {
             return Ok(());
         }
+        let mut reserve = TableReserve::new(self.tlb);
         for va in [range.start(), range.last()] {
             loop {
                 let found = self.descend(va, Level::PTE);
                 if !found.shared || range.covers(span_of(va, found.level)) {
                     break;
                 }
-                self.break_path(va, &found, range, hooks, reserve)?;
+                let stopped = self.break_path(va, &found, range, hooks, &mut reserve);
+                self.resume_break(stopped, &mut reserve, &mut fill)?;
             }
         }
         Ok(())
+    }
+
+    /// Provides what a break has stopped for; the caller tries again, unless this fails.
+    fn resume_break<E: From<CopyStop>>(
+        &self,
+        stopped: Result<(), BreakStop>,
+        reserve: &mut TableReserve<'_, P>,
+        fill: &mut impl FnMut(&mut TableReserve<'_, P>, usize) -> Result<(), E>,
+    ) -> Result<(), E> {
+        match stopped {
+            Ok(()) => Ok(()),
+            Err(BreakStop::NeedsTables(wanted)) => fill(reserve, wanted),
+            Err(BreakStop::Migrating(va)) => {
+                self.await_migration(va);
+                Ok(())
+            }
+            Err(BreakStop::TooManyRefs(va)) => Err(CopyStop::TooManyRefs(va).into()),
+        }
     }
 
     /// Takes back every table of `range` that no other space shares any more; copies none.

@@ -67,7 +67,6 @@ mod resident;
 mod take_back;
 mod walk;
 
-pub use break_path::BreakStop;
 pub use for_all::EditForAll;
 pub use read::ReadOnly;
 pub(crate) use resident::{Membership, SharedSum};

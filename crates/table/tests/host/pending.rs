@@ -5,7 +5,7 @@
 use crate::space::{Child, Space, special};
 use crate::support::{Delivery, Effect, Host, Step, on};
 use pagewright_arch::{Effects, Isa, LeafFlags, PteSlot, SoftEntry, SoftKind};
-use pagewright_table::{EntryRun, EntryView, Mlocked, TableReserve};
+use pagewright_table::{CopyStop, EntryRun, EntryView, Mlocked, TableReserve};
 use pagewright_tlb::frames::{FolioFlags, FolioOwner, NewFolio};
 use pagewright_tlb::{Batch, Gather};
 use pagewright_types::{Access, Counter, ForkNodeId, Level, Order, PAGE_SIZE, PageRange, Pfn, Rights, VirtAddr};
@@ -277,10 +277,12 @@ pub(crate) fn own<I: Isa>(space: &Space<I>, mmap: &Child<I>) {
 
 /// Makes the tables on the way to `va` the space's own.
 pub(crate) fn own_at<I: Isa>(space: &Space<I>, mmap: &Child<I>, va: VirtAddr) {
-    let mut reserve = TableReserve::new(&space.tlb);
-    reserve.fill(3).expect("memory is left");
     let held = mmap.read();
-    let owned = on(3, || held.tables(&space.tlb).own(PageRange::page(va), &mut crate::runs::Hooks, &mut reserve));
+    let owned = on(3, || {
+        held.tables(&space.tlb).own(PageRange::page(va), &mut crate::runs::Hooks, |reserve, wanted| {
+            reserve.fill(wanted).map_err(|_| CopyStop::NoFrame(va))
+        })
+    });
     assert!(owned.is_ok());
 }
 

@@ -152,7 +152,7 @@ impl<P: Platform> Mm<P> {
             return;
         }
         // A page that is moved or split has its leaf, or a table, afterwards.
-        self.await_migration(tables, at);
+        tables.await_migration(at);
         if let EntryView::Leaf(leaf) = tables.peek(at)
             && !at.is_aligned(leaf.level().span())
             && let Some((_, vma)) = map.find(at)

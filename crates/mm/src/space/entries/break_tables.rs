@@ -6,7 +6,7 @@ use crate::error::MmError;
 use crate::mm::Mm;
 use crate::space::entries::MmHooks;
 use pagewright_sync::Platform;
-use pagewright_table::{BreakStop, OwnTables, TableReserve, Tables};
+use pagewright_table::{OwnTables, TableReserve, Tables};
 use pagewright_types::PageRange;
 
 impl<P: Platform> Mm<P> {
@@ -21,7 +21,7 @@ impl<P: Platform> Mm<P> {
     pub(crate) fn own_tables<'h>(&self, tables: Tables<'h, P>, range: PageRange) -> Result<OwnTables<'h, P>, MmError> {
         let own = match tables.try_own(range) {
             Some(own) => own,
-            None => self.break_tables(tables, |hooks, reserve| tables.own(range, hooks, reserve))?,
+            None => tables.own(range, &mut MmHooks(self), |reserve, wanted| self.fill_to_break(reserve, wanted))?,
         };
         self.await_migrations(tables, range);
         Ok(own)
@@ -32,22 +32,10 @@ impl<P: Platform> Mm<P> {
     /// # Errors
     /// As [`own_tables`](Self::own_tables).
     pub(crate) fn own_ends(&self, tables: Tables<'_, P>, range: PageRange) -> Result<(), MmError> {
-        self.break_tables(tables, |hooks, reserve| tables.own_ends(range, hooks, reserve))
+        tables.own_ends(range, &mut MmHooks(self), |reserve, wanted| self.fill_to_break(reserve, wanted))
     }
 
-    fn break_tables<'t, T>(
-        &'t self,
-        tables: Tables<'_, P>,
-        mut try_break: impl FnMut(&mut MmHooks<'_, P>, &mut TableReserve<'t, P>) -> Result<T, BreakStop>,
-    ) -> Result<T, MmError> {
-        let mut reserve = TableReserve::new(&self.tlb);
-        loop {
-            match try_break(&mut MmHooks(self), &mut reserve) {
-                Ok(broken) => return Ok(broken),
-                Err(BreakStop::NeedsTables(wanted)) => self.fill(&mut reserve, wanted)?,
-                Err(BreakStop::Migrating(va)) => self.await_migration(tables, va),
-                Err(BreakStop::TooManyRefs(va)) => return Err(MmError::TooManyHolders { va }),
-            }
-        }
+    fn fill_to_break(&self, reserve: &mut TableReserve<'_, P>, wanted: usize) -> Result<(), MmError> {
+        Ok(self.fill(reserve, wanted)?)
     }
 }

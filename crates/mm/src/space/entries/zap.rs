@@ -50,7 +50,7 @@ impl<P: Platform> Mm<P> {
                 migrating = migrating.or_else(|| table.first_migrating(part));
             }
             let Some(va) = migrating else { return };
-            self.await_migration(*tables, va);
+            tables.await_migration(va);
             rest = PageRange::new(va, rest.end());
         }
     }
@@ -70,7 +70,7 @@ impl<P: Platform> Mm<P> {
     ) {
         let mut rest = range;
         while let Some(va) = self.zap_part_for_all(space, tables, what, rest, batch) {
-            self.await_migration(tables, va);
+            tables.await_migration(va);
             rest = PageRange::new(va, rest.end());
         }
     }

@@ -55,14 +55,14 @@ impl<P: Platform> Mm<P> {
                 if table.level() > Level::PTE {
                     // Another thread has mapped a huge page, or one is being split.
                     drop(table);
-                    self.await_migration(*tables, at);
+                    tables.await_migration(at);
                     continue;
                 }
                 self.zap_table(space, &table, (vma, Zap::Pages), under, gather);
                 if let Some(va) = table.first_migrating(under) {
                     gather.publish(table.table());
                     drop(table);
-                    self.await_migration(*tables, va);
+                    tables.await_migration(va);
                     continue;
                 }
                 let mut run = table.run(vma.mlocked());
