@@ -61,6 +61,35 @@
 //! # }
 //! ```
 //!
+//! # Types
+//!
+//! | of a space | is for |
+//! | --- | --- |
+//! | [`MmapLock`] | the tree of a space, and the mappings that decide about it, under one lock |
+//! | [`MmapRead`] | the space held to look up, add and edit entries |
+//! | [`MmapWrite`] | the space held alone: to unhook and move tables, to share them, to end the space |
+//! | [`PageTable`] | what can be known, and taken, without a hold |
+//! | [`Rss`] | the resident set of the space |
+//! | [`TableReserve`] | frames for tables, allocated before anything is locked |
+//!
+//! | of its tables | is for |
+//! | --- | --- |
+//! | [`Tables`] | descents, while the space is held |
+//! | [`FoundEntry`] | the entry at which a descent ended; locks its table if the entry is still the same |
+//! | [`OwnTables`] | a range of which no other space shares a table: the way to edits for this space |
+//! | [`LockedTable`] | a table under its lock, to read its entries and to begin edits |
+//! | [`EditOwn`], [`EditForAll`], [`ReadOnly`] | the right by which it is locked, its type parameter |
+//!
+//! | of an entry | is for |
+//! | --- | --- |
+//! | [`EntryRun`] | edits of entries of a locked table, accounted for together |
+//! | [`Mlocked`] | whether their mapping is locked memory, which a run counts |
+//! | [`EntryView`] | what an entry says, as the path to it allows |
+//! | [`LeafView`] | the same of a leaf: its frame, rights and flags |
+//! | [`OwnedLeaf`] | a leaf on its way into or out of an entry, with the reference that it holds |
+//! | [`EntryHooks`] | what an edit asks of the memory manager, which knows what soft entries hold |
+//! | [`CopyStop`] | why a copy of entries stopped |
+//!
 //! # Protocol
 //!
 //! 1. The caller holds the space by its [`MmapLock`]: for reading to add and edit entries, for
@@ -109,7 +138,7 @@ mod tables;
 
 pub use entry::{CopyStop, EntryHooks, EntryRun, Mlocked, restore_migrated, restore_migrated_by_page};
 pub use leaf_view::{EntryView, LeafView};
-pub use locked_table::{EditOwn, EditRight, LockedTable, TableRight};
+pub use locked_table::{EditOwn, LockedTable};
 pub use mmap_lock::{MmapLock, MmapRead, MmapWrite};
 pub use own_tables::OwnTables;
 pub use owned_leaf::OwnedLeaf;

@@ -1,25 +1,10 @@
-//! A table under its lock: [`LockedTable`], and the right by which it is locked.
-//!
-//! | right | gives | an edit owes |
-//! | --- | --- | --- |
-//! | [`EditOwn`] | edits of a table of this space alone | a [`Debt`] of the space |
-//! | [`EditForAll`](crate::EditForAll) | edits for every space that reaches the table | a [`FamilyDebt`](pagewright_tlb::FamilyDebt) of all of them |
-//! | [`ReadOnly`](crate::ReadOnly) | no edit | |
-//!
-//! A table that was locked to read it cannot be edited:
-//!
-//! ```compile_fail,E0599
-//! # use pagewright_table::{LockedTable, Mlocked, ReadOnly};
-//! # fn edit<P: pagewright_sync::Platform>(table: LockedTable<'_, P, ReadOnly>) {
-//! table.run(Mlocked(false)); // the bounds of the method are not satisfied
-//! # }
-//! ```
+//! A table under its lock: [`LockedTable`], and the rights by which it is locked.
 //!
 //! **INV-TABLE-WEAKENED** An edit of a leaf without rights owes a flush if another is pending in
 //! the space. The leaf may have lost its rights by an edit that is not flushed yet; otherwise its
 //! page would be freed while a CPU still uses it.
 
-use crate::entry::{CountedIn, EntryRun, Mlocked};
+use crate::entry::{EntryRun, Mlocked};
 use crate::leaf_view::{EntryView, LeafView};
 use crate::occupied::{OccupiedParts, PresentEntries};
 use crate::tables::Tables;
@@ -38,7 +23,7 @@ enum Guard<'a, P: Platform> {
     Last { _guard: WordGuard<'a, rank::TableRank, P::Locks> },
 }
 
-/// The right by which a table is locked.
+/// The right by which a table is locked; this crate has all that there are.
 pub trait TableRight {
     /// Whether the path to the table allows less than its entries say.
     #[inline]
@@ -49,6 +34,17 @@ pub trait TableRight {
     /// Ends what edits by this right began; the table is about to be unlocked.
     #[inline]
     fn end_edits<P: Platform>(&self, _fx: &P, _table: Pfn) {}
+}
+
+/// Whose resident set the edits of a table change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CountedIn {
+    /// That of the space through which the table was found.
+    Space,
+    /// None: the table is copied for its space, or the copy is discarded.
+    Nowhere,
+    /// That of every space which reaches the table; its record says by how much.
+    Sharers,
 }
 
 /// A right that includes edits.
@@ -83,6 +79,21 @@ impl<'h, P: Platform> EditRight<'h, P> for EditOwn {
 }
 
 /// A locked table: its entries can be read, and edited by an [`EntryRun`] if the right allows it.
+///
+/// | right | gives | an edit owes |
+/// | --- | --- | --- |
+/// | [`EditOwn`] | edits of a table of this space alone | a [`Debt`] of the space |
+/// | [`EditForAll`](crate::EditForAll) | edits for every space that reaches the table | a [`FamilyDebt`](pagewright_tlb::FamilyDebt) of all of them |
+/// | [`ReadOnly`](crate::ReadOnly) | no edit | |
+///
+/// A table that was locked to read it cannot be edited:
+///
+/// ```compile_fail,E0599
+/// # use pagewright_table::{LockedTable, Mlocked, ReadOnly};
+/// # fn edit<P: pagewright_sync::Platform>(table: LockedTable<'_, P, ReadOnly>) {
+/// table.run(Mlocked(false)); // the bounds of the method are not satisfied
+/// # }
+/// ```
 ///
 /// Any address under an entry names it.
 #[must_use]

@@ -1,7 +1,7 @@
 //! The entries of a large folio beside one of them, and where they end.
 
 use pagewright_sync::Platform;
-use pagewright_table::{LeafView, LockedTable, TableRight};
+use pagewright_table::{LeafView, LockedTable};
 use pagewright_tlb::frames::Folio;
 use pagewright_types::{Level, PAGE_SIZE, PageRange, Pfn, VirtAddr};
 
@@ -9,12 +9,12 @@ use pagewright_types::{Level, PAGE_SIZE, PageRange, Pfn, VirtAddr};
 ///
 /// `leaf`, for `va`, maps one of them. A page that moved away from its neighbours is looked for in
 /// vain: the others are expected where they are as far from `va` as their pages are.
-pub(crate) fn pieces_beside<'t, P: Platform, R: TableRight>(
-    table: &'t LockedTable<'_, P, R>,
+pub(crate) fn pieces_beside<'t, P: Platform>(
+    table: &'t LockedTable<'_, P>,
     va: VirtAddr,
     leaf: LeafView,
     folio: Folio<'_>,
-) -> impl Iterator<Item = VirtAddr> + use<'t, P, R> {
+) -> impl Iterator<Item = VirtAddr> + use<'t, P> {
     let page = folio.page_of(leaf.page_at(va));
     let before = page.min(Level::PTE.index_of(va) as u32);
     let first = folio.page(page - before);
@@ -28,9 +28,9 @@ pub(crate) fn pieces_beside<'t, P: Platform, R: TableRight>(
 }
 
 /// Whether a large folio has no other of its `entries` than those [beside](pieces_beside) one.
-pub(crate) fn are_all_beside<P: Platform, R: TableRight>(
+pub(crate) fn are_all_beside<P: Platform>(
     entries: u32,
-    table: &LockedTable<'_, P, R>,
+    table: &LockedTable<'_, P>,
     va: VirtAddr,
     leaf: LeafView,
     folio: Folio<'_>,
@@ -55,9 +55,9 @@ impl WholeFolios {
     }
 
     /// Whether the folio of which `leaf` maps all or a page is one of them.
-    pub(crate) fn contains<P: Platform, R: TableRight>(
+    pub(crate) fn contains<P: Platform>(
         &mut self,
-        table: &LockedTable<'_, P, R>,
+        table: &LockedTable<'_, P>,
         va: VirtAddr,
         leaf: LeafView,
         folio: Folio<'_>,
@@ -78,9 +78,9 @@ impl WholeFolios {
     }
 }
 
-fn is_whole_within<P: Platform, R: TableRight>(
+fn is_whole_within<P: Platform>(
     within: PageRange,
-    table: &LockedTable<'_, P, R>,
+    table: &LockedTable<'_, P>,
     va: VirtAddr,
     leaf: LeafView,
     folio: Folio<'_>,

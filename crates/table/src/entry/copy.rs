@@ -16,9 +16,9 @@
 use super::hooks::EntryHooks;
 use super::last_leaf::LastLeaf;
 use super::piece_run::counts_of;
-use super::{CountedIn, EntryRun, Mlocked};
+use super::{EntryRun, Mlocked};
 use crate::leaf_view::LeafView;
-use crate::locked_table::LockedTable;
+use crate::locked_table::{CountedIn, LockedTable};
 use crate::owned_leaf::OwnedLeaf;
 use crate::reserve::TableReserve;
 use core::ops::Range;

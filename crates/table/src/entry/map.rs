@@ -3,9 +3,9 @@
 //! **INV-TABLE-EMPTY** A leaf is installed only in an empty entry, and a table is unhooked only
 //! when all its entries are empty. Otherwise references would be lost.
 
+use super::EntryRun;
 use super::code::publish_code;
-use super::{CountedIn, EntryRun};
-use crate::locked_table::TableRight;
+use crate::locked_table::{CountedIn, TableRight};
 use crate::owned_leaf::OwnedLeaf;
 use pagewright_arch::{Isa, Leaf, LeafFlags, SoftEntry};
 use pagewright_sync::Platform;

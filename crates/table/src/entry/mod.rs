@@ -47,7 +47,7 @@ pub use hooks::EntryHooks;
 pub use migrate::{restore_migrated, restore_migrated_by_page};
 pub(crate) use piece_run::counts_of;
 
-use crate::locked_table::{EditOwn, LockedTable, TableRight};
+use crate::locked_table::{CountedIn, EditOwn, LockedTable, TableRight};
 use pagewright_arch::SoftEntry;
 use pagewright_plant::plant;
 use pagewright_sync::{Backend, LineRef, LineUse, Platform};
@@ -59,17 +59,6 @@ use piece_run::PieceRun;
 /// Whether the mapping whose entries are edited is locked memory (`VM_LOCKED`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mlocked(pub bool);
-
-/// Whose resident set the edits of a table change.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CountedIn {
-    /// That of the space through which the table was found.
-    Space,
-    /// None: the table is copied for its space, or the copy is discarded.
-    Nowhere,
-    /// That of every space which reaches the table; its record says by how much.
-    Sharers,
-}
 
 /// The edits of one locked table, accounted for together when the run ends.
 pub struct EntryRun<'t, 'h, P: Platform, R: TableRight = EditOwn> {

@@ -31,8 +31,8 @@
 
 use super::resident::Reach;
 use super::{add_share, drop_share, span_of};
-use crate::entry::{CopyStop, CountedIn, EntryHooks, EntryRun, Mlocked};
-use crate::locked_table::LockedTable;
+use crate::entry::{CopyStop, EntryHooks, EntryRun, Mlocked};
+use crate::locked_table::{CountedIn, LockedTable};
 use crate::own_tables::OwnTables;
 use crate::reserve::TableReserve;
 use crate::tables::{Descent, Tables};

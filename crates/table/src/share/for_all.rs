@@ -26,8 +26,7 @@
 
 use super::read::ReadOnly;
 use crate::below;
-use crate::entry::CountedIn;
-use crate::locked_table::{EditRight, LockedTable, TableRight};
+use crate::locked_table::{CountedIn, EditRight, LockedTable, TableRight};
 use crate::reserve::TableReserve;
 use crate::tables::{FoundEntry, Tables};
 use core::cell::Cell;
