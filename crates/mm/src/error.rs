@@ -462,7 +462,7 @@ pub(crate) fn bounded(addr: VirtAddr, len: u64) -> Result<PageRange, MmError> {
     })
 }
 
-/// A copy of entries that cannot go on.
+/// A copy for which the caller can provide nothing more.
 impl From<CopyStop> for MmError {
     fn from(stop: CopyStop) -> Self {
         let (CopyStop::NoFrame(va) | CopyStop::TooManyRefs(va) | CopyStop::PinnedBlock(va)) = stop;

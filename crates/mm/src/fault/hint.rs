@@ -11,9 +11,10 @@ impl<P: Platform> Fault<'_, P> {
     /// Judges whether the page of a hint moves, once, or gives the leaf the rights of its mapping.
     pub(super) fn serve_hint(&self) -> FaultProgress {
         let token = self.family_token();
-        let table = match self.found.is_own() {
-            true => self.found.lock_for_all(),
-            false => self.tables.lock_for_all(self.va, token.as_ref()),
+        let table = if self.found.is_own() {
+            self.found.lock_for_all()
+        } else {
+            self.tables.lock_for_all(self.va, token.as_ref())
         };
         // As the table says: a leaf that was found below a shared pointer seemed not exclusive.
         let hint = table.and_then(|table| {
