@@ -56,6 +56,15 @@ fn covers(target: InvalidateTarget, held: &CachedEntry) -> bool {
     }
 }
 
+/// Whether an invalidation of `target` is one of translations of `page`, under some tag.
+fn is_of_page(target: InvalidateTarget, page: VirtAddr) -> bool {
+    match target {
+        InvalidateTarget::Page { va, .. } | InvalidateTarget::PageOfAllTags { va, .. } => va == page,
+        InvalidateTarget::Range { range, .. } => range.contains(page),
+        InvalidateTarget::Tag(_) | InvalidateTarget::AllTags | InvalidateTarget::Everything => true,
+    }
+}
+
 fn is_of_last_level(target: InvalidateTarget) -> bool {
     match target {
         InvalidateTarget::Page { last_level, .. }
@@ -171,8 +180,17 @@ impl Merged {
         let end_name = self.name(end);
         match self.lines[from..end.max(from)].iter().rposition(stores) {
             Some(stored) => {
+                let is_invalidated = self.lines[from + stored..end].iter().any(|merged| match executed(merged) {
+                    Some(StopPoint::Invalidate(op)) => is_of_page(op.target, page),
+                    Some(_) | None => false,
+                });
+                // A barrier alone leaves what other CPUs have cached.
+                let flush = if is_invalidated { "" } else { ", and an invalidation after it" };
                 let stored = self.name(from + stored);
-                format!("{}, between {stored}, which changes the entry of {page}, and {end_name}", self.barrier())
+                format!(
+                    "{}{flush}, between {stored}, which changes the entry of {page}, and {end_name}",
+                    self.barrier()
+                )
             }
             None => format!("a store that changes the entry of {page}, between {} and {end_name}", self.name(from)),
         }
