@@ -6,6 +6,8 @@
 //! switches one mistake on at run time: for the whole program, or with the feature `per-thread` for
 //! the calling thread, so that tests run side by side.
 //!
+//! A mistake of more than two lines is a function beside the one that makes it, in [`planted!`].
+//!
 //! Neighbours: `types` below; `sync` and every crate above it plants bugs. The judge has none.
 //!
 //! Not guaranteed: two mistakes at the same time. `choose` replaces the previous choice.
@@ -331,6 +333,22 @@ macro_rules! plant {
     };
 }
 
+/// Items that only mistakes use: `planted! { fn mistake() {} }`, also in an `impl`.
+///
+/// The feature is that of this crate, not of the caller's.
+#[cfg(feature = "planted")]
+#[macro_export]
+macro_rules! planted {
+    ($($items:tt)*) => { $($items)* };
+}
+
+/// Expands to nothing: this build has no planted bugs.
+#[cfg(not(feature = "planted"))]
+#[macro_export]
+macro_rules! planted {
+    ($($items:tt)*) => {};
+}
+
 #[cfg(feature = "planted")]
 mod chosen {
     use super::PlantedBug;
@@ -402,14 +420,19 @@ mod tests {
     #[test]
     fn only_the_chosen_bug_is_made() {
         let made = core::cell::Cell::new(0);
-        plant!(NoFlush => made.set(made.get() + 1));
+        planted! {
+            fn count(made: &core::cell::Cell<u32>) {
+                made.set(made.get() + 1);
+            }
+        }
+        plant!(NoFlush => count(&made));
         assert_eq!((made.get(), plant!(NoFlush; 1, 2)), (0, 2));
         #[cfg(feature = "planted")]
         {
             assert!(PlantedBug::ALL.iter().all(|bug| !is_chosen(*bug)), "no bug is chosen");
             choose(Some(PlantedBug::NoFlush));
-            plant!(NoFlush => made.set(made.get() + 1));
-            plant!(LocalOnly => made.set(made.get() + 1));
+            plant!(NoFlush => count(&made));
+            plant!(LocalOnly => count(&made));
             choose(None);
             assert_eq!(made.get(), 1);
         }

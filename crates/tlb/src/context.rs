@@ -1,7 +1,7 @@
 //! What an address space is to the TLBs.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use pagewright_plant::plant;
+use pagewright_plant::{plant, planted};
 use pagewright_sync::AtomicCpuMask;
 use pagewright_types::{CpuId, CpuMask, DebtKey, Pfn, SpaceId, Tag};
 
@@ -201,10 +201,16 @@ impl TlbContext {
 
     /// Notes that everything deferred up to `epoch` is flushed.
     pub(crate) fn note_flushed(&self, epoch: u64) {
-        plant!(LateAdderCleared => {
-            self.flushed.fetch_max(DeferredFlush(self.deferred.load(Ordering::SeqCst)).epoch(), Ordering::SeqCst);
-        });
+        plant!(LateAdderCleared => self.note_latest_flushed());
         self.flushed.fetch_max(epoch, Ordering::SeqCst);
+    }
+
+    planted! {
+        /// Notes that what is deferred by now is flushed, also after the flush began.
+        fn note_latest_flushed(&self) {
+            let deferred = DeferredFlush(self.deferred.load(Ordering::SeqCst));
+            self.flushed.fetch_max(deferred.epoch(), Ordering::SeqCst);
+        }
     }
 
     /// The same, of anybody but the caller, who is clearing entries himself.

@@ -12,7 +12,7 @@
 
 use arrayvec::ArrayVec;
 use pagewright_frame::{Block, BlockList, FolioRef, FolioRefs, Frames, ReleaseList};
-use pagewright_plant::plant;
+use pagewright_plant::{plant, planted};
 use pagewright_sync::Platform;
 
 /// A piece that an edit detached from a page table, on its way back to the allocator.
@@ -57,6 +57,14 @@ impl<T: IntoDetachedPieces> IntoDetachedPieces for Option<T> {
 /// Folios to which shared references are held before the owner settles early.
 const SHARED: usize = 64;
 
+planted! {
+    /// Drops references before the flush.
+    fn put_unflushed<P: Platform>(frames: &Frames<P>, refs: FolioRefs) {
+        let last = frames.put_refs(refs);
+        debug_assert!(last.is_none(), "INV-FRAME-REFS: another reference is held elsewhere");
+    }
+}
+
 /// References and frames that a [`crate::Gather`] or a [`crate::Batch`] frees once it has flushed.
 pub(crate) struct DetachedList {
     shared: ArrayVec<FolioRefs, SHARED>,
@@ -90,11 +98,7 @@ impl DetachedList {
                     plant!(FreedInGather => self.dead.free(frames));
                 }
                 Err(shared) => {
-                    plant!(PageOutFreedEarly => {
-                        let last = frames.put_refs(shared);
-                        debug_assert!(last.is_none(), "INV-FRAME-REFS: another reference is held elsewhere");
-                        return Ok(());
-                    });
+                    plant!(PageOutFreedEarly => { put_unflushed(frames, shared); return Ok(()) });
                     return self.push_shared(shared).map_err(DetachedPiece::Folio);
                 }
             },

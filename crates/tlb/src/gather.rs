@@ -26,7 +26,7 @@ use crate::defer::key::{KeyedFlush, TablesOwe};
 use crate::detached::{DetachedHolder, DetachedList, DetachedPiece, IntoDetachedPieces};
 use crate::engine::{FlushInfo, Tlb};
 use pagewright_frame::{FolioRef, FolioRefs, Frames};
-use pagewright_plant::plant;
+use pagewright_plant::{plant, planted};
 use pagewright_sync::atomic::{Ordering, fence};
 use pagewright_sync::{LineUse, Platform, bomb};
 use pagewright_types::{Counter, Level, PageRange, Pfn, VirtAddr};
@@ -323,6 +323,16 @@ impl<'t, P: Platform> Gather<'t, P> {
         self.widened = true;
         self.extend(PageRange::new(VirtAddr::ZERO, VirtAddr::ZERO), Level::PTE);
     }
+
+    planted! {
+        /// Drops the count of concurrent gathers before the debt is recorded.
+        fn drop_count_first(&mut self) {
+            if core::mem::take(&mut self.concurrent) {
+                self.context.dec_flush_pending();
+            }
+            <P::Locks as pagewright_sync::Backend>::point();
+        }
+    }
 }
 
 impl<P: Platform> DetachedHolder<P> for Gather<'_, P> {
@@ -348,12 +358,7 @@ impl<P: Platform> DetachedHolder<P> for Gather<'_, P> {
 
 impl<P: Platform> Drop for Gather<'_, P> {
     fn drop(&mut self) {
-        plant!(CountDroppedFirst => {
-            if core::mem::take(&mut self.concurrent) {
-                self.context.dec_flush_pending();
-            }
-            <P::Locks as pagewright_sync::Backend>::point();
-        });
+        plant!(CountDroppedFirst => self.drop_count_first());
         let unsettled = !self.is_empty();
         if unsettled {
             let (frames, detached) = (self.tlb.frames(), &mut self.detached);

@@ -11,7 +11,7 @@ use super::{Fault, FaultKind, FaultProgress};
 use crate::error::FaultError;
 use crate::thp::{are_all_beside, pieces_beside};
 use pagewright_arch::LeafFlags;
-use pagewright_plant::plant;
+use pagewright_plant::{plant, planted};
 use pagewright_sync::Platform;
 use pagewright_table::{LeafView, LockedTable};
 use pagewright_tlb::frames::{Folio, FolioFlags};
@@ -185,15 +185,25 @@ impl<P: Platform> Fault<'_, P> {
             if let Some(old) = debt.detached().folio() {
                 self.mm.free_swap_cache(self.mm.frames().folio_of(old));
             }
-            plant!(CowFlushLate => {
-                self.map_exclusive(&mut run, block);
-                debt.settle();
-                return Ok(FaultProgress::Done(FaultKind::Minor));
-            });
+            plant!(CowFlushLate => return Ok(self.map_unflushed(&mut run, block, debt)));
             plant!(CowNoFlush; core::mem::forget(debt), debt.settle());
         }
         self.map_exclusive(&mut run, block);
         Ok(FaultProgress::Done(FaultKind::Minor))
+    }
+
+    planted! {
+        /// Maps the copy before the flush of the original.
+        fn map_unflushed(
+            &self,
+            run: &mut pagewright_table::EntryRun<'_, '_, P>,
+            copy: pagewright_tlb::frames::Block,
+            debt: pagewright_tlb::Debt<'_, P, pagewright_table::OwnedLeaf>,
+        ) -> FaultProgress {
+            self.map_exclusive(run, copy);
+            debt.settle();
+            FaultProgress::Done(FaultKind::Minor)
+        }
     }
 
     /// Locks the table if the entry is unchanged, except for bits that the walker sets.

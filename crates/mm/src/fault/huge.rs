@@ -20,7 +20,7 @@ use crate::settings::MmSetting;
 use crate::space::VmFlags;
 use crate::thp::ThpOrders;
 use pagewright_arch::{Leaf, LeafFlags};
-use pagewright_plant::plant;
+use pagewright_plant::{plant, planted};
 use pagewright_sync::Platform;
 use pagewright_table::{LockedTable, OwnedLeaf, TableReserve};
 use pagewright_tlb::frames::{ClearExtent, NoFrames, ZeroedBlock};
@@ -115,15 +115,27 @@ impl<'a, P: Platform> Fault<'a, P> {
         let block = PageRange::new(start, start.add(Level::PMD.span()));
         self.mm.declare_reduced(self.space, block, Rights::empty());
         if let Some(debt) = locked.run(self.vma.mlocked()).unmap(start) {
-            plant!(HugeZeroFlushLate => {
-                self.map_in(&locked, block, cleared, &mut reserve);
-                debt.settle();
-                return Ok(FaultProgress::Done(FaultKind::Minor));
-            });
+            plant!(HugeZeroFlushLate => return Ok(self.map_in_unflushed(&locked, block, cleared, &mut reserve, debt)));
             debt.settle();
         }
         self.map_in(&locked, block, cleared, &mut reserve);
         Ok(FaultProgress::Done(FaultKind::Minor))
+    }
+
+    planted! {
+        /// Maps a folio before the flush of the huge page of zeroes.
+        fn map_in_unflushed(
+            &self,
+            locked: &LockedTable<'_, P>,
+            block: PageRange,
+            cleared: ZeroedBlock,
+            reserve: &mut TableReserve<'a, P>,
+            debt: pagewright_tlb::Debt<'_, P, OwnedLeaf>,
+        ) -> FaultProgress {
+            self.map_in(locked, block, cleared, reserve);
+            debt.settle();
+            FaultProgress::Done(FaultKind::Minor)
+        }
     }
 
     /// Allocates the tables that a folio of `order` takes: those that are missing, and a deposit.

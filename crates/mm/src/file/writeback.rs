@@ -64,9 +64,7 @@ impl<P: Platform> Mm<P> {
             batch.settle();
             plant!(WrittenBeforeSettle; (), outcome = outcome.and(self.write_pages(ops.as_ref(), &pages)));
             for page in pages {
-                plant!(WriteBackCleansLate => {
-                    self.frames().folio_of(&page.folio).clear_flags(FolioFlags::DIRTY);
-                });
+                plant!(WriteBackCleansLate => { self.frames().folio_of(&page.folio).clear_flags(FolioFlags::DIRTY); });
                 drop(page.lock);
                 self.put_folio(page.folio);
             }

@@ -25,7 +25,7 @@ use crate::space::{AddressMap, HeldMap, Space};
 use copied_tables::CopiedTables;
 use copy_entries::own_spans;
 use pagewright_arch::Isa;
-use pagewright_plant::plant;
+use pagewright_plant::{plant, planted};
 use pagewright_sync::{Arc, Platform};
 use pagewright_tlb::Gather;
 use pagewright_types::{Counter, Rights};
@@ -50,13 +50,7 @@ impl<P: Platform> Mm<P> {
         let child = self.make_space(Some(parent.fork_node()))?;
         let mut gather = Gather::new(&self.tlb, parent.table().context());
         let copied = self.copy_space(parent, &mut parent_map, &child, &mut gather);
-        plant!(FamilyJoinedLate => {
-            (0..64).for_each(|_| <P::Locks as pagewright_sync::Backend>::point());
-            let family = child.map().write().family().cloned();
-            if let Some(family) = family.filter(|_| parent_map.family().is_none()) {
-                parent_map.join_family(&family)?;
-            }
-        });
+        plant!(FamilyJoinedLate => join_late(&mut parent_map, &child)?);
         // INV-FORK-FLUSHED. The flush is paid after a copy that failed, too, because entries stay
         // read-only.
         plant!(ForkFlushLate; { drop(parent_map); gather.settle() }, { gather.settle(); drop(parent_map) });
@@ -128,6 +122,18 @@ impl<P: Platform> Mm<P> {
                 }
                 return Err(error);
             }
+        }
+        Ok(())
+    }
+}
+
+planted! {
+    /// Has the parent join the family of its child when the child may be in use already.
+    fn join_late<P: Platform>(parent: &mut HeldMap<'_, P>, child: &Space<P>) -> Result<(), MmError> {
+        (0..64).for_each(|_| <P::Locks as pagewright_sync::Backend>::point());
+        let family = child.map().write().family().cloned();
+        if let Some(family) = family.filter(|_| parent.family().is_none()) {
+            parent.join_family(&family)?;
         }
         Ok(())
     }

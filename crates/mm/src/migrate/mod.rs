@@ -80,7 +80,7 @@ use crate::mm::Mm;
 use crate::settings::MmSetting;
 use alloc::vec::Vec;
 use pagewright_arch::PteSlot;
-use pagewright_plant::plant;
+use pagewright_plant::{plant, planted};
 use pagewright_sync::Platform;
 use pagewright_sync::atomic::Ordering;
 use pagewright_tlb::LazyBatch;
@@ -173,11 +173,7 @@ impl<'m, P: Platform> Migrator<'m, P> {
         }
         // Before the first space is tried: its next holder sees that entries may be there.
         mm.migrators.fetch_add(1, Ordering::AcqRel);
-        plant!(MigrateCopiesEarly => {
-            for page in &self.pages {
-                mm.fx().copy(page.isolated.pfn(), page.copy.pfn(), pagewright_types::Order::ZERO);
-            }
-        });
+        plant!(MigrateCopiesEarly => self.copy_mapped());
         let mut batch = LazyBatch::new(&mm.tlb, self.lingers);
         for page in &mut self.pages {
             let first = self.places.len();
@@ -209,6 +205,17 @@ impl<'m, P: Platform> Migrator<'m, P> {
         self.places.clear();
         mm.migrators.fetch_sub(1, Ordering::AcqRel);
         moved
+    }
+}
+
+planted! {
+    impl<P: Platform> Migrator<'_, P> {
+        /// Copies pages while they are mapped.
+        fn copy_mapped(&self) {
+            for page in &self.pages {
+                self.mm.fx().copy(page.isolated.pfn(), page.copy.pfn(), pagewright_types::Order::ZERO);
+            }
+        }
     }
 }
 

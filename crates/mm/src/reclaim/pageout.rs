@@ -16,7 +16,7 @@ use crate::file::FileObject;
 use crate::mm::Mm;
 use crate::swap::SwapOwner;
 use arrayvec::ArrayVec;
-use pagewright_plant::plant;
+use pagewright_plant::{plant, planted};
 use pagewright_sync::{Arc, Platform};
 use pagewright_tlb::LazyBatch;
 use pagewright_tlb::frames::{Folio, FolioFlags, FolioLock, FolioOwner, IsolatedFolio};
@@ -68,27 +68,45 @@ impl<P: Platform> Mm<P> {
         for page in &outgoing {
             self.unmap_folio(self.frames().folio(page.isolated.pfn()), page.kind, &mut batch);
         }
-        plant!(PageOutFreedEarly => {
+        plant!(PageOutFreedEarly => return self.free_unflushed(outgoing, folios, staying, batch));
+        plant!(PageOutWrittenEarly => return self.write_unflushed(outgoing, folios, staying, batch));
+        batch.settle();
+        let written = outgoing.iter().filter_map(|page| self.write_out(page)).collect();
+        let freed = self.free_pages(outgoing, &mut staying);
+        *folios = staying;
+        ReclaimStat { freed, written }
+    }
+
+    planted! {
+        /// Writes and frees pages before the flush.
+        fn free_unflushed(
+            &self,
+            outgoing: ArrayVec<LockedVictim<'_>, SWAP_CLUSTER_MAX>,
+            folios: &mut ArrayVec<IsolatedFolio, SWAP_CLUSTER_MAX>,
+            mut staying: ArrayVec<IsolatedFolio, SWAP_CLUSTER_MAX>,
+            batch: LazyBatch<'_, P>,
+        ) -> ReclaimStat {
             let written = outgoing.iter().filter_map(|page| self.write_out(page)).collect();
             let freed = self.free_pages(outgoing, &mut staying);
             *folios = staying;
             batch.settle();
-            return ReclaimStat { freed, written };
-        });
-        let write = || outgoing.iter().filter_map(|page| self.write_out(page)).collect();
-        let written = plant!(PageOutWrittenEarly;
-        {
-            let written = write();
+            ReclaimStat { freed, written }
+        }
+
+        /// Writes pages before the flush, and frees them after it.
+        fn write_unflushed(
+            &self,
+            outgoing: ArrayVec<LockedVictim<'_>, SWAP_CLUSTER_MAX>,
+            folios: &mut ArrayVec<IsolatedFolio, SWAP_CLUSTER_MAX>,
+            mut staying: ArrayVec<IsolatedFolio, SWAP_CLUSTER_MAX>,
+            batch: LazyBatch<'_, P>,
+        ) -> ReclaimStat {
+            let written = outgoing.iter().filter_map(|page| self.write_out(page)).collect();
             batch.settle();
-            written
-        },
-        {
-            batch.settle();
-            write()
-        });
-        let freed = self.free_pages(outgoing, &mut staying);
-        *folios = staying;
-        ReclaimStat { freed, written }
+            let freed = self.free_pages(outgoing, &mut staying);
+            *folios = staying;
+            ReclaimStat { freed, written }
+        }
     }
 
     /// Frees the pages that it can; the others go to `staying`, and are activated if still mapped.

@@ -13,7 +13,7 @@ use super::SwapBacking;
 use super::area::SwapArea;
 use super::slot_table::{SlotRelease, SlotState};
 use crate::mm::Mm;
-use pagewright_plant::plant;
+use pagewright_plant::{plant, planted};
 use pagewright_sync::{Arc, Platform};
 use pagewright_tlb::frames::{Folio, FolioFlags, FolioRef};
 use pagewright_types::{Counter, Pfn, SwapEntry};
@@ -103,12 +103,17 @@ impl<P: Platform> Mm<P> {
         plant!(SlotDiscardedLate; (), area.device.discard(&self.tlb, entry.slot()));
         slots.evict(entry.slot(), 0);
         drop(slots);
-        plant!(SlotDiscardedLate => {
-            <P::Locks as pagewright_sync::Backend>::point();
-            area.device.discard(&self.tlb, entry.slot());
-        });
+        plant!(SlotDiscardedLate => self.discard_late(&area, entry));
         if let Some(cached) = cached {
             self.put_folio(cached);
+        }
+    }
+
+    planted! {
+        /// Discards a slot that another page may have by now.
+        fn discard_late(&self, area: &SwapArea<P>, entry: SwapEntry) {
+            <P::Locks as pagewright_sync::Backend>::point();
+            area.device.discard(&self.tlb, entry.slot());
         }
     }
 
@@ -175,9 +180,7 @@ impl<P: Platform> Mm<P> {
         let mut get = self.reader_of(folio.pfn());
         let written = !in_flight && area.device.write_page(&self.tlb, entry.slot(), &mut get).is_ok();
         if written {
-            plant!(PageOutCleansLate => {
-                folio.clear_flags(FolioFlags::DIRTY);
-            });
+            plant!(PageOutCleansLate => { folio.clear_flags(FolioFlags::DIRTY); });
             self.tlb.count(Counter::PswpOut, 1);
         } else {
             folio.set_flags(FolioFlags::DIRTY);

@@ -7,7 +7,7 @@
 use super::{FlushInfo, Tlb};
 use crate::context::TlbContext;
 use pagewright_arch::{Invalidate, InvalidateScope, InvalidateTarget};
-use pagewright_plant::plant;
+use pagewright_plant::{plant, planted};
 use pagewright_sync::Platform;
 use pagewright_types::{Counter, Level, VirtAddr};
 
@@ -68,11 +68,16 @@ impl<P: Platform> Tlb<P> {
         self.fx().publish();
         plant!(CompleteElsewhere; (), self.invalidate_everywhere(InvalidateTarget::AllTags));
         self.complete();
-        plant!(SampledAfterAct => {
+        plant!(SampledAfterAct => self.settle_all_sampled_late());
+        self.ledger().settle_all(sampled);
+    }
+
+    planted! {
+        /// Settles also the debts that arose after the invalidations.
+        fn settle_all_sampled_late(&self) {
             <P::Locks as pagewright_sync::Backend>::point();
             self.ledger().settle_all(self.ledger().sample());
-        });
-        self.ledger().settle_all(sampled);
+        }
     }
 
     fn invalidate_everywhere(&self, target: InvalidateTarget) {
