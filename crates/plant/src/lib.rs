@@ -7,6 +7,7 @@
 //! the calling thread, so that tests run side by side.
 //!
 //! A mistake of more than two lines is a function beside the one that makes it, in [`planted!`].
+//! `cargo xtask tidy` checks that, and that a test names each bug.
 //!
 //! Neighbours: `types` below; `sync` and every crate above it plants bugs. The judge has none.
 //!
@@ -303,6 +304,8 @@ pagewright_types::named_table! {
         MessagesSentAgain = "messages-sent-again", "A sendmmsg that has slept begins with its first message again.";
         UncopiedBytesTaken = "uncopied-bytes-taken", "A read of a pipe takes out the bytes that it could not store at a bad address.";
         UnknownRequestInvalid = "unknown-request-invalid", "ioctl answers EINVAL instead of ENOTTY to a request that a file does not know.";
+        StackOverflow = "stack-overflow", "The boot CPU overflows its kernel stack.";
+        OtherStackOverflow = "other-stack-overflow", "A secondary CPU overflows its kernel stack.";
     }
 }
 

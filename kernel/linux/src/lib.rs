@@ -123,7 +123,6 @@ impl KernelCallbacks for Linux {
     }
 
     fn run(&self) -> ! {
-        #[cfg(feature = "planted")]
         options::overflow_if_planted();
         cpu::run()
     }

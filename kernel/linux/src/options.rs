@@ -5,11 +5,8 @@
 
 use alloc::string::String;
 use alloc::vec::Vec;
-#[cfg(feature = "planted")]
-use core::sync::atomic::{AtomicBool, Ordering};
 use pagewright_mm::{MmSetting, MmSettings};
-#[cfg(feature = "planted")]
-use pagewright_types::CpuId;
+use pagewright_plant::{plant, planted};
 
 /// Values that are not the library's defaults, since most processes here are small.
 const DEFAULTS: [(MmSetting, &str); 1] = [(MmSetting::CowPageTables, "auto")];
@@ -101,38 +98,27 @@ impl Options {
 /// When there is no bug with this name.
 #[cfg(feature = "planted")]
 fn plant(name: &str) {
-    match name {
-        "stack-overflow" => overflow(),
-        "other-stack-overflow" => return OTHER_OVERFLOWS.store(true, Ordering::Release),
-        _ => {}
-    }
-    let Some(plant) = pagewright_plant::PlantedBug::named(name) else { panic!("command line: no planted bug {name}") };
-    pagewright_plant::choose(Some(plant));
+    let Some(bug) = pagewright_plant::PlantedBug::named(name) else { panic!("command line: no planted bug {name}") };
+    pagewright_plant::choose(Some(bug));
+    plant!(StackOverflow => overflow());
 }
-
-/// Whether CPU 1 overflows its stack (`plant=other-stack-overflow`).
-#[cfg(feature = "planted")]
-static OTHER_OVERFLOWS: AtomicBool = AtomicBool::new(false);
 
 /// Overflows the stack of CPU 1 if that bug is planted.
-#[cfg(feature = "planted")]
 pub(crate) fn overflow_if_planted() {
-    if OTHER_OVERFLOWS.load(Ordering::Acquire) && pagewright_hal::this_cpu() == CpuId::new(1) {
-        overflow();
+    plant!(OtherStackOverflow => if pagewright_hal::this_cpu() == pagewright_types::CpuId::new(1) { overflow() });
+}
+
+planted! {
+    fn overflow() {
+        core::hint::black_box(recurse(0));
     }
-}
 
-#[cfg(feature = "planted")]
-fn overflow() {
-    core::hint::black_box(recurse(0));
-}
-
-/// Overflows the stack.
-#[cfg(feature = "planted")]
-#[expect(unconditional_recursion, reason = "the planted bug")]
-fn recurse(depth: usize) -> usize {
-    let frame = core::hint::black_box([depth; 64]);
-    recurse(depth + 1) + frame[depth % 64]
+    /// Overflows the stack.
+    #[expect(unconditional_recursion, reason = "the planted bug")]
+    fn recurse(depth: usize) -> usize {
+        let frame = core::hint::black_box([depth; 64]);
+        recurse(depth + 1) + frame[depth % 64]
+    }
 }
 
 /// Refuses to plant a bug.

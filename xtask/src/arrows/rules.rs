@@ -123,8 +123,9 @@ pub(crate) const RULES: &[Rule] = &[
         &[TYPES, ARCH, SYNC, FRAME, TLB, BTREE, MM, MODEL, SIM, CHECK, CAPTURE, FUZZ],
         Column::Above,
     ),
-    // It generates documents from the tables of counters and of Linux's calls.
-    hosted("xtask", &[TYPES, SYSCALL], Column::Above),
+    // It generates documents from the tables of counters and of Linux's calls, and boots the kernel
+    // with planted bugs.
+    hosted("xtask", &[TYPES, PLANT, SYSCALL], Column::Above),
 ];
 
 /// The packages that must build for bare metal.

@@ -54,7 +54,7 @@ struct Run<'a> {
     program: PathBuf,
     kernel: PathBuf,
     cpus: &'static str,
-    plant: Option<&'static str>,
+    plant: Option<pagewright_plant::PlantedBug>,
 }
 
 /// The files that every boot needs.

@@ -8,55 +8,62 @@
 use super::cases::{CASES, Machine};
 use super::{Bench, Run};
 use crate::error::Error;
+use pagewright_plant::PlantedBug;
 use pagewright_types::IsaKind;
 use std::path::Path;
 use std::process::Output;
 use std::time::Duration;
 
+/// A bug, and the case of [`CASES`] that detects it.
+type PlantedBoot = (PlantedBug, &'static str);
+
 /// The bugs that corrupt or stop a program, and the program.
-const CORRUPTING: [(&str, &str); 5] = [
-    ("no-flush", "threads"),
-    ("local-only", "threads"),
-    ("protect-no-flush", "threads"),
-    ("cow-no-flush", "cow"),
-    ("lazy-no-catch-up", "cow"),
+const CORRUPTING: [PlantedBoot; 5] = [
+    (PlantedBug::NoFlush, "threads"),
+    (PlantedBug::LocalOnly, "threads"),
+    (PlantedBug::ProtectNoFlush, "threads"),
+    (PlantedBug::CowNoFlush, "cow"),
+    (PlantedBug::LazyNoCatchUp, "cow"),
 ];
 /// The bugs that change what a call does, and the program that shows it.
-const MISBEHAVING: [(&str, &str); 26] = [
-    ("file-lock-kept", "names"),
-    ("reused-by-mapcount", "splices"),
-    ("timer-not-rearmed", "timers"),
-    ("oom-score-ignored", "proc"),
-    ("capabilities-kept", "users"),
-    ("robust-list-forgotten", "users"),
-    ("socket-cycle-kept", "sockets"),
-    ("edge-reported-again", "sockets"),
-    ("descriptor-limit-ignored", "descriptors"),
-    ("messages-sent-again", "descriptors"),
-    ("uncopied-bytes-taken", "descriptors"),
-    ("unknown-request-invalid", "descriptors"),
-    ("stranger-may-look", "looks"),
-    ("refused-record-lost", "looks"),
-    ("word-index-lost", "seldom"),
-    ("segment-limit-ignored", "seldom"),
-    ("unevictable-paged-out", "seldom"),
-    ("entry-of-loader", "dynamic"),
-    ("mount-flags-ignored", "names"),
-    ("node-of-cpu-ignored", "two-nodes"),
-    ("thread-limit-ignored", "users"),
-    ("program-written", "hostile"),
-    ("kill-not-seen", "hostile"),
-    ("fatal-signal-waits", "hostile"),
-    ("init-killed", "hostile"),
-    ("oom-init-killed", "hostile"),
+const MISBEHAVING: [PlantedBoot; 26] = [
+    (PlantedBug::FileLockKept, "names"),
+    (PlantedBug::ReusedByMapcount, "splices"),
+    (PlantedBug::TimerNotRearmed, "timers"),
+    (PlantedBug::OomScoreIgnored, "proc"),
+    (PlantedBug::CapabilitiesKept, "users"),
+    (PlantedBug::RobustListForgotten, "users"),
+    (PlantedBug::SocketCycleKept, "sockets"),
+    (PlantedBug::EdgeReportedAgain, "sockets"),
+    (PlantedBug::DescriptorLimitIgnored, "descriptors"),
+    (PlantedBug::MessagesSentAgain, "descriptors"),
+    (PlantedBug::UncopiedBytesTaken, "descriptors"),
+    (PlantedBug::UnknownRequestInvalid, "descriptors"),
+    (PlantedBug::StrangerMayLook, "looks"),
+    (PlantedBug::RefusedRecordLost, "looks"),
+    (PlantedBug::WordIndexLost, "seldom"),
+    (PlantedBug::SegmentLimitIgnored, "seldom"),
+    (PlantedBug::UnevictablePagedOut, "seldom"),
+    (PlantedBug::EntryOfLoader, "dynamic"),
+    (PlantedBug::MountFlagsIgnored, "names"),
+    (PlantedBug::NodeOfCpuIgnored, "two-nodes"),
+    (PlantedBug::ThreadLimitIgnored, "users"),
+    (PlantedBug::ProgramWritten, "hostile"),
+    (PlantedBug::KillNotSeen, "hostile"),
+    (PlantedBug::FatalSignalWaits, "hostile"),
+    (PlantedBug::InitKilled, "hostile"),
+    (PlantedBug::OomInitKilled, "hostile"),
 ];
 /// The bugs by which a thread waits too long or for ever, and the program that hangs then.
-const WAITING: [(&str, &str); 3] =
-    [("end-not-seen-at-sleep", "exec"), ("signal-not-seen-at-sleep", "signals"), ("stop-not-counted", "signals")];
+const WAITING: [PlantedBoot; 3] = [
+    (PlantedBug::EndNotSeenAtSleep, "exec"),
+    (PlantedBug::SignalNotSeenAtSleep, "signals"),
+    (PlantedBug::StopNotCounted, "signals"),
+];
 /// The bugs that only the oracle detects, and the program to run.
-const MISCOUNTING: [(&str, &str); 2] = [("rss-drift", "cow"), ("map-count-lost", "cow")];
+const MISCOUNTING: [PlantedBoot; 2] = [(PlantedBug::RssDrift, "cow"), (PlantedBug::MapcountLost, "cow")];
 /// The bugs that overflow a kernel stack, on the boot CPU and on another; no program runs.
-const OVERFLOWING: [(&str, &str); 2] = [("stack-overflow", "moves"), ("other-stack-overflow", "moves")];
+const OVERFLOWING: [PlantedBoot; 2] = [(PlantedBug::StackOverflow, "moves"), (PlantedBug::OtherStackOverflow, "moves")];
 /// The kernel's message.
 const OVERFLOWED: &str = "kernel stack overflow";
 /// The exit status of a machine with wrong counts (`EX_SOFTWARE`).
@@ -72,7 +79,7 @@ pub(super) fn runs<'a>(bench: &Bench, machine: &'a Machine, kernel: &Path, runs:
     for (plant, name) in on_one.chain(&WAITING).chain(&MISCOUNTING).chain(&OVERFLOWING) {
         let Some(case) = CASES.iter().find(|case| case.name == *name) else { continue };
         let Some(program) = bench.program(machine, case) else { continue };
-        runs.push(Run { machine, case, program, kernel: kernel.to_owned(), cpus: "4", plant: Some(plant) });
+        runs.push(Run { machine, case, program, kernel: kernel.to_owned(), cpus: "4", plant: Some(*plant) });
     }
 }
 
@@ -93,7 +100,7 @@ impl Bench {
             output = self.boot(run)?;
             right = run.is_right(&self.workspace.workspace_root, &output)?;
         }
-        let is_one = |plants: &[(&str, &str)]| plants.iter().any(|(plant, _)| Some(*plant) == run.plant);
+        let is_one = |plants: &[PlantedBoot]| plants.iter().any(|(plant, _)| Some(*plant) == run.plant);
         let detected = if is_one(&OVERFLOWING) {
             String::from_utf8_lossy(&output.stdout).contains(OVERFLOWED)
         } else if is_one(&MISCOUNTING) {
@@ -102,5 +109,18 @@ impl Bench {
             !right
         };
         Ok((detected, output))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_bug_boots_a_case_that_exists() {
+        let boots = CORRUPTING.iter().chain(&MISBEHAVING).chain(&WAITING).chain(&MISCOUNTING).chain(&OVERFLOWING);
+        for (plant, name) in boots {
+            assert!(CASES.iter().any(|case| case.name == *name), "{plant}: {name}");
+        }
     }
 }

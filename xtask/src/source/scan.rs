@@ -167,6 +167,22 @@ fn closing(code: &str, open: usize) -> usize {
     code.len()
 }
 
+/// The offset of the bracket of any kind that closes the one before `start`, in blanked code.
+pub(crate) fn closing_bracket(code: &str, start: usize) -> usize {
+    let mut depth = 1u32;
+    for (at, byte) in code.bytes().enumerate().skip(start) {
+        match byte {
+            b'(' | b'[' | b'{' => depth += 1,
+            b')' | b']' | b'}' => depth = depth.saturating_sub(1),
+            _ => continue,
+        }
+        if depth == 0 {
+            return at;
+        }
+    }
+    code.len()
+}
+
 /// The offset of the body or the semicolon of the item at `start`.
 ///
 /// It is the first of either outside parentheses and brackets.

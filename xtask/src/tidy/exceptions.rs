@@ -1,26 +1,8 @@
-//! Exceptions from the rules, and the reason of each.
+//! Exceptions from the rules of names and prose, and the reason of each.
 //!
 //! An exception that is no longer needed is itself a finding.
 
 use super::Finding;
-
-/// A file or function that may exceed the length limit.
-#[derive(Debug)]
-pub(crate) struct Exception {
-    /// The file, from the root of the repository.
-    pub(crate) path: &'static str,
-    /// The function, or `None` for the file as a whole.
-    pub(crate) function: Option<&'static str>,
-    /// Why a split would make it worse.
-    pub(crate) reason: &'static str,
-}
-
-/// The exceptions from the length limits.
-pub(crate) const LONG: &[Exception] = &[Exception {
-    path: "crates/fuzz/tests/planted.rs",
-    function: Some("expected"),
-    reason: "a table with one row for each planted bug, which the compiler keeps complete",
-}];
 
 /// An area whose prose is not clean yet.
 #[derive(Debug)]

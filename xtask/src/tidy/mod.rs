@@ -2,8 +2,9 @@
 //!
 //! One rule per module: [`length`], [`opening`], [`leftovers`], [`entry_stores`], [`invariants`],
 //! [`counters`], [`decisions`], [`huge_pages`], [`links`], [`linux_calls`], [`lock_order`],
-//! [`names`], [`packages`], [`prose`], [`scheduling_points`], [`test_files`]. [`readme`] writes the
-//! README of a package. [`exceptions`] lists the exceptions and their reasons.
+//! [`names`], [`packages`], [`plants`], [`prose`], [`scheduling_points`], [`test_files`].
+//! [`readme`] writes the README of a package. [`exceptions`] lists the exceptions and their
+//! reasons.
 //!
 //! Not guaranteed: that a comment is true, or a name good.
 
@@ -21,6 +22,7 @@ mod lock_order;
 mod names;
 mod opening;
 mod packages;
+mod plants;
 mod prose;
 mod readme;
 mod scheduling_points;
@@ -150,6 +152,23 @@ pub(crate) enum Breach {
         /// Its id.
         id: String,
     },
+    /// A planted bug that no code makes.
+    BugNotMade {
+        /// The bug.
+        bug: String,
+    },
+    /// A planted bug that no test names.
+    BugNotInTests {
+        /// The bug.
+        bug: String,
+    },
+    /// A planted mistake that hides the correct code of its host.
+    LongMistake {
+        /// Its lines.
+        lines: usize,
+        /// Lines allowed.
+        limit: usize,
+    },
     /// A row of a page of consumers that names no test.
     NoTestNamed,
     /// A test that a page names and no file has.
@@ -217,6 +236,11 @@ impl fmt::Display for Breach {
                 write!(f, "begins as a statement of {id}: write **{id}** if it is the one, else name it in a sentence")
             }
             Self::NotInTests { id } => write!(f, "no test cites {id}"),
+            Self::BugNotMade { bug } => write!(f, "no code makes the planted bug {bug}"),
+            Self::BugNotInTests { bug } => write!(f, "no test names the planted bug {bug}"),
+            Self::LongMistake { lines, limit } => {
+                write!(f, "a mistake of {lines} lines; at most {limit}: make it a function in planted!")
+            }
             Self::NoTestNamed => f.write_str("the row names no test"),
             Self::NoSuchTest { test } => write!(f, "there is no test {test}"),
             Self::PointsDiffer { points, listed } => {
@@ -267,7 +291,7 @@ pub(crate) fn run(generated: Generated) -> Result<(), Error> {
     let workspace = Workspace::load()?;
     let files = source::files(&workspace)?;
     let documents = source::documents(&workspace)?;
-    let mut findings = length::check(&files, exceptions::LONG);
+    let mut findings: Vec<Finding> = files.iter().flat_map(length::check).collect();
     findings.extend(files.iter().filter_map(opening::check));
     findings.extend(files.iter().flat_map(leftovers::check));
     findings.extend(test_files::check(&workspace, &files));
@@ -280,6 +304,7 @@ pub(crate) fn run(generated: Generated) -> Result<(), Error> {
     findings.extend(decisions::check(&documents));
     findings.extend(lock_order::check(&files, &documents));
     findings.extend(huge_pages::run(&workspace, &files)?);
+    findings.extend(plants::check(&files));
     findings.extend(scheduling_points::run(&files)?);
     findings.extend(counters::run(&workspace, generated)?);
     findings.extend(linux_calls::run(&workspace, generated)?);
