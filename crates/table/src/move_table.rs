@@ -99,9 +99,7 @@ impl<P: Platform, M> MmapWrite<'_, P, M> {
         }
         drop(to_table);
         own.carry_pin_mark(child, to);
-        plant!(MovedTableCached => {
-            return gather.extend(crate::share::span_of(va, level), Level::PTE);
-        });
+        plant!(MovedTableCached => return gather.extend(crate::share::span_of(va, level), Level::PTE));
         let owed = plant!(MovedTableAsPage; OwedFlush::Table(level), OwedFlush::LiveTable(level));
         gather.absorb(Debt::new(own.tlb, own.context(), va, owed, ()));
     }

@@ -23,7 +23,7 @@ use crate::locked_table::LockedTable;
 use crate::own_tables::OwnTables;
 use crate::share::span_of;
 use pagewright_arch::{Isa, Leaf, LeafFlags, Pte, PteSlot, TableEntry};
-use pagewright_plant::plant;
+use pagewright_plant::{plant, planted};
 use pagewright_sync::Platform;
 use pagewright_tlb::frames::{EntryCounts, Folio, PageCounts, TableMarks};
 use pagewright_tlb::{FlushInfo, Tlb};
@@ -80,19 +80,24 @@ impl<P: Platform> OwnTables<'_, P> {
     ///
     /// The one reference of the old leaf becomes the first part's; the other parts get their own.
     fn count_parts(&self, folio: Folio<'_>, counts: PageCounts, mlocked: Mlocked) {
-        let entire = plant!(WholeUncountedFirst; {
-            let entire = folio.unmap_entire().entire;
-            <P::Locks as pagewright_sync::Backend>::point();
-            folio.map_page(0);
-            folio.get_and_map_pages(1..folio.pages(), PageCounts::Shared);
-            entire
-        }, folio.split_entire(counts).entire);
+        let entire = plant!(WholeUncountedFirst; uncount_whole_first::<P>(folio), folio.split_entire(counts).entire);
         if folio.is_anon() && entire > 0 {
             self.tlb.frames().adjust(Gauge::AnonThps, -i64::from(entire));
         }
         if plant!(SplitLosesLock; false, mlocked.0) {
             self.tlb.frames().mlock(folio, Level::ENTRIES as u32 - 1);
         }
+    }
+}
+
+planted! {
+    /// Uncounts the entry for a whole folio before it counts those of the pages.
+    fn uncount_whole_first<P: Platform>(folio: Folio<'_>) -> u32 {
+        let entire = folio.unmap_entire().entire;
+        <P::Locks as pagewright_sync::Backend>::point();
+        folio.map_page(0);
+        folio.get_and_map_pages(1..folio.pages(), PageCounts::Shared);
+        entire
     }
 }
 

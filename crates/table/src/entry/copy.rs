@@ -23,7 +23,7 @@ use crate::owned_leaf::OwnedLeaf;
 use crate::reserve::TableReserve;
 use core::ops::Range;
 use pagewright_arch::{Entry, Isa, Leaf, LeafFlags, Pte};
-use pagewright_plant::plant;
+use pagewright_plant::{plant, planted};
 use pagewright_sync::{Backend, FullBarrier, Platform};
 use pagewright_tlb::Gather;
 use pagewright_tlb::frames::Folio;
@@ -214,12 +214,7 @@ impl<'h, P: Platform> LockedTable<'h, P> {
             }
         }
         let copied = child.change.live as u64;
-        plant!(CopyUncounted => {
-            let entries = child.change.entries;
-            drop(child);
-            to.page().adjust_counts(entries.map(|entries| -entries));
-            return (copied, Ok(()));
-        });
+        plant!(CopyUncounted => end_uncounted(child));
         (copied, Ok(()))
     }
 
@@ -452,5 +447,14 @@ impl<P: Platform> EntryRun<'_, '_, P> {
         self.change.add_change(kind, 1, change);
         self.table.store(index, pte);
         self.change.live += 1;
+    }
+}
+
+planted! {
+    /// Ends a run whose entries the record of its table does not count.
+    fn end_uncounted<P: Platform>(run: EntryRun<'_, '_, P>) {
+        let (table, entries) = (run.table, run.change.entries);
+        drop(run);
+        table.page().adjust_counts(entries.map(|entries| -entries));
     }
 }

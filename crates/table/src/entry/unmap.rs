@@ -5,7 +5,7 @@ use crate::leaf_view::{EntryView, LeafView};
 use crate::locked_table::EditRight;
 use crate::owned_leaf::OwnedLeaf;
 use pagewright_arch::{Isa, Leaf, LeafFlags, Pte, SoftEntry};
-use pagewright_plant::plant;
+use pagewright_plant::{plant, planted};
 use pagewright_sync::Platform;
 use pagewright_tlb::frames::FolioFlags;
 use pagewright_tlb::{Debt, OwedFlush};
@@ -19,14 +19,20 @@ impl<'h, P: Platform, R: EditRight<'h, P>> EntryRun<'_, 'h, P, R> {
     #[inline]
     pub fn unmap(&mut self, va: VirtAddr) -> Option<R::Debt<OwnedLeaf>> {
         self.table.leaf(va)?;
-        plant!(FlushBeforeClear => self.table.tables.tlb.flush(
-            self.table.context(),
-            pagewright_tlb::FlushInfo { range: Some(pagewright_types::PageRange::page(va)), level: self.table.level(), freed_tables: false },
-        ));
+        plant!(FlushBeforeClear => self.flush_uncleared(va));
         let (old, leaf) = self.table.swap_leaf(va, Pte::EMPTY);
         self.change.live -= 1;
         let owed = plant!(FlushBeforeClear; OwedFlush::Nothing, self.table.owed(old, Pte::EMPTY));
         Some(self.removed(va, leaf, owed))
+    }
+
+    planted! {
+        /// Flushes a leaf that a walk may cache again before it is cleared.
+        pub(super) fn flush_uncleared(&self, va: VirtAddr) {
+            let (table, range) = (self.table, Some(pagewright_types::PageRange::page(va)));
+            let flush = pagewright_tlb::FlushInfo { range, level: table.level(), freed_tables: false };
+            table.tables.tlb.flush(table.context(), flush);
+        }
     }
 
     /// As [`unmap`](Self::unmap), except that the leaf is restored if `keep` returns true.

@@ -87,10 +87,7 @@ impl<P: Platform> Clearing<'_, '_, '_, '_, P> {
     fn clear(&mut self, index: usize, (pte, leaf): (Pte, Leaf), hooks: &mut impl EntryHooks) {
         let (table, frames) = (self.run.table, self.run.frames());
         let va = table.address(index);
-        plant!(FlushBeforeClear => table.tables.tlb.flush(
-            table.context(),
-            pagewright_tlb::FlushInfo { range: Some(PageRange::page(va)), level: table.level(), freed_tables: false },
-        ));
+        plant!(FlushBeforeClear => self.run.flush_uncleared(va));
         let special = leaf.flags.contains(LeafFlags::SPECIAL);
         let mapped = if special { None } else { Some(frames.folio(leaf.pfn)) };
         let kind = mapped.map(Folio::rss_kind);
