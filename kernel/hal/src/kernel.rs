@@ -79,16 +79,35 @@ pub enum Trap {
 /// An exception of user mode other than a page fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exception {
-    /// Undefined or privileged instruction: `SIGILL`.
-    Illegal,
-    /// Division by zero or a floating-point exception: `SIGFPE`.
-    Arithmetic,
-    /// Breakpoint or single step: `SIGTRAP`.
+    /// Undefined instruction, and on arm64 a privileged one: `SIGILL`.
+    Undefined,
+    /// Integer division by zero: `SIGFPE`.
+    Division,
+    /// A floating-point exception that the program unmasked: `SIGFPE`.
+    FloatingPoint(FloatingException),
+    /// The instruction for breakpoints: `SIGTRAP`.
     Breakpoint,
-    /// Misaligned access: `SIGBUS`.
-    Misaligned,
-    /// Non-canonical address or privilege violation: `SIGSEGV`.
+    /// Single step: `SIGTRAP`.
+    SingleStep,
+    /// Misaligned access, at this address if the CPU reports one: `SIGBUS`.
+    Misaligned(VirtAddr),
+    /// Non-canonical address or privileged instruction of x86-64 (#GP): `SIGSEGV`.
     Protection,
+    /// Non-canonical stack address or missing segment of x86-64 (#SS, #NP): `SIGBUS`.
+    Segment,
+}
+
+/// What a floating-point exception reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names are those of IEEE 754")]
+pub enum FloatingException {
+    Invalid,
+    DivisionByZero,
+    Overflow,
+    Underflow,
+    Inexact,
+    /// The CPU does not say.
+    Unknown,
 }
 
 static BOOT: Once<BootInfo> = Once::new();

@@ -67,11 +67,12 @@ pub mod time;
 pub mod user;
 mod user_asm;
 
-pub use arch::context::{Registers, UserContext};
+pub use arch::context::{FaultRecord, Registers, UserContext};
 pub use boot::{BootInfo, NodeInfo};
 pub use heap::{can_allocate, grow as grow_heap};
 pub use kernel::{
-    Exception, KernelCallbacks, Trap, boot_info, describe_cpu, hardware_capabilities, idle, kick, power_off, this_cpu,
+    Exception, FloatingException, KernelCallbacks, Trap, boot_info, describe_cpu, hardware_capabilities, idle, kick,
+    power_off, this_cpu,
 };
 pub use locks::KernelLocks;
 pub use machine::Machine;

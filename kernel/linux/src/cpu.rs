@@ -11,12 +11,12 @@ use crate::memory::mm;
 use crate::oom;
 use crate::record;
 use crate::report;
-use crate::signal;
+use crate::signal::{self, SigCause};
 use crate::stop_machine;
 use crate::task::{CallStop, Resume, SyscallResult, Thread, WaitReason, scheduler};
 use alloc::boxed::Box;
 use core::time::Duration;
-use pagewright_hal::{Exception, Machine, Trap};
+use pagewright_hal::{Machine, Trap};
 use pagewright_mm::FaultError;
 use pagewright_mm::policy::MemPolicy;
 use pagewright_tlb::{ClearMeasurements, Tlb};
@@ -134,10 +134,7 @@ fn run_slice(thread: &mut Thread) -> LeaveReason {
         let served = match thread.context.run() {
             Trap::Syscall => serve_call(thread),
             Trap::Fault { va, access } => serve_fault(thread, va, access),
-            Trap::Exception(exception) => {
-                let (signal, code, at) = (signal_of(exception), 0, thread.context.pc());
-                signal::force_signal(thread, signal, code, at)
-            }
+            Trap::Exception(exception) => signal::of_exception(thread, exception),
             Trap::Interrupt => {
                 // If no CPU is idle, reclaim runs here, and the measurements do.
                 mm().balance_all();
@@ -242,18 +239,9 @@ fn serve_fault(thread: &mut Thread, va: VirtAddr, access: Access) -> Result<(), 
                 }
                 FaultError::OutOfMemory(_) => return Err(oom::out_of_memory(thread)),
             };
-            signal::force_signal(thread, signal, code, va)
+            thread.context.record_fault(va);
+            signal::force_signal(thread, signal, code, SigCause::Address(va))
         }
-    }
-}
-
-fn signal_of(exception: Exception) -> u8 {
-    match exception {
-        Exception::Illegal => signal::SIGILL,
-        Exception::Arithmetic => signal::SIGFPE,
-        Exception::Breakpoint => signal::SIGTRAP,
-        Exception::Misaligned => signal::SIGBUS,
-        Exception::Protection => signal::SIGSEGV,
     }
 }
 

@@ -9,7 +9,7 @@
 //! is the thread pointer, which user mode sets itself.
 
 use super::{interrupts, local, mmu, trap};
-use crate::kernel::{Exception, Trap};
+use crate::kernel::{Exception, FloatingException, Trap};
 use aarch64_cpu::registers::{ESR_EL1, FAR_EL1, Readable, TPIDR_EL0, Writeable};
 use pagewright_arch::Isa;
 use pagewright_types::{Access, VirtAddr};
@@ -24,6 +24,8 @@ pub struct Registers {
     pub pc: u64,
     pub pstate: u64,
     pub(super) kind: u64,
+    /// ESR_EL1 of the last synchronous exception.
+    syndrome: u64,
 }
 
 const _: () = assert!(size_of::<Registers>() == 288);
@@ -47,6 +49,17 @@ pub struct FpState {
     pub control: u64,
 }
 
+/// The exception that last sent the thread a signal, as the frame of a handler shows it.
+///
+/// Linux: `fault_address` and `fault_code` of `thread_struct`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct FaultRecord {
+    /// The address (FAR_EL1).
+    pub address: u64,
+    /// The syndrome (ESR_EL1); 0 if the frame has none.
+    pub syndrome: u64,
+}
+
 /// A thread's registers.
 #[repr(C, align(16))]
 #[derive(Clone)]
@@ -57,6 +70,8 @@ pub struct UserContext {
     pub registers: Registers,
     /// Floating-point registers, while no CPU has them loaded.
     pub floating: FpState,
+    /// The exception that last sent the thread a signal.
+    pub fault: FaultRecord,
     thread_pointer: u64,
 }
 
@@ -69,8 +84,9 @@ unsafe extern "C" {
 impl UserContext {
     /// Creates the context of a thread that starts at `pc` with its stack at `sp`.
     pub fn new(pc: VirtAddr, sp: VirtAddr) -> Self {
-        let registers = Registers { x: [0; 31], sp: sp.raw(), pc: pc.raw(), pstate: 0, kind: 0 };
-        Self { registers, floating: FpState { registers: [0; 512], status: 0, control: 0 }, thread_pointer: 0 }
+        let registers = Registers { x: [0; 31], sp: sp.raw(), pc: pc.raw(), pstate: 0, kind: 0, syndrome: 0 };
+        let floating = FpState { registers: [0; 512], status: 0, control: 0 };
+        Self { registers, floating, fault: FaultRecord::default(), thread_pointer: 0 }
     }
 
     /// The number and the arguments of the system call.
@@ -126,6 +142,36 @@ impl UserContext {
         unsafe { save_floating(&raw mut self.floating) };
     }
 
+    /// Records the abort that the last trap was, which sends a signal (`set_thread_esr`).
+    ///
+    /// As in Linux, a program learns nothing about the kernel's half: each access there is reported
+    /// as a translation fault at level 0.
+    pub fn record_fault(&mut self, address: VirtAddr) {
+        let syndrome = self.registers.syndrome;
+        let shown = match syndrome >> CLASS_SHIFT {
+            _ if address < mmu::Isa::USER_END => syndrome,
+            DATA_ABORT => syndrome & (CLASS | LENGTH | CACHE_MAINTENANCE | WRITE) | TRANSLATION,
+            _ => syndrome & (CLASS | LENGTH) | TRANSLATION,
+        };
+        self.fault = FaultRecord { address: address.raw(), syndrome: shown };
+    }
+
+    /// Records the exception that the last trap was, which sends a signal (`arm64_notify_die`).
+    pub fn record_exception(&mut self, exception: Exception) {
+        let syndrome = self.registers.syndrome;
+        match exception {
+            Exception::Misaligned(address) if syndrome >> CLASS_SHIFT == DATA_ABORT => self.record_fault(address),
+            Exception::Misaligned(_) => self.fault = FaultRecord { address: 0, syndrome },
+            Exception::Undefined => self.fault = FaultRecord::default(),
+            Exception::Division
+            | Exception::FloatingPoint(_)
+            | Exception::Breakpoint
+            | Exception::SingleStep
+            | Exception::Protection
+            | Exception::Segment => {}
+        }
+    }
+
     /// Runs user mode until the next trap.
     ///
     /// This CPU must run the thread's space and have called [`UserContext::load`].
@@ -138,6 +184,7 @@ impl UserContext {
         loop {
             let r = &mut self.registers;
             if r.pc >= mmu::Isa::USER_END.raw() {
+                r.syndrome = INSTRUCTION_ABORT << CLASS_SHIFT | LENGTH;
                 return Trap::Fault { va: VirtAddr::new(r.pc), access: Access::Exec };
             }
             // EL0, AArch64 state, no exceptions masked.
@@ -156,7 +203,10 @@ impl UserContext {
             interrupts::enable();
             match kind {
                 INTERRUPT => {}
-                SYNCHRONOUS => return trap_of(syndrome, address),
+                SYNCHRONOUS => {
+                    r.syndrome = syndrome;
+                    return trap_of(syndrome, address, r.sp);
+                }
                 _ => panic!(
                     "trap {kind} in user mode, syndrome {syndrome:#x}, address {address:#x}: {:#x?}",
                     self.registers
@@ -166,27 +216,54 @@ impl UserContext {
     }
 }
 
+/// The exception class, and whether the instruction has 32 bits (ESR_ELx.EC, IL).
+const CLASS_SHIFT: u32 = 26;
+const CLASS: u64 = 0x3f << CLASS_SHIFT;
+const LENGTH: u64 = 1 << 25;
+/// Classes of aborts from user mode (Arm ARM D17.2.37).
+const INSTRUCTION_ABORT: u64 = 0x20;
+const DATA_ABORT: u64 = 0x24;
+/// Bits of the syndrome of a data abort (WnR, CM), and values of its status (DFSC).
+const WRITE: u64 = 1 << 6;
+const CACHE_MAINTENANCE: u64 = 1 << 8;
+const STATUS: u64 = 0x3f;
+const ALIGNMENT: u64 = 0x21;
+const TRANSLATION: u64 = 0x04;
+
 /// The trap of a synchronous exception, by its class (Arm ARM D17.2.37).
-fn trap_of(syndrome: u64, address: u64) -> Trap {
-    const WRITE: u64 = 1 << 6;
-    const CACHE_MAINTENANCE: u64 = 1 << 8;
-    const STATUS: u64 = 0x3f;
-    const ALIGNMENT: u64 = 0x21;
+fn trap_of(syndrome: u64, address: u64, sp: u64) -> Trap {
     let va = VirtAddr::new(address);
-    match syndrome >> 26 {
+    match syndrome >> CLASS_SHIFT {
         0x15 => Trap::Syscall,
-        0x20 => Trap::Fault { va, access: Access::Exec },
-        0x24 if syndrome & STATUS == ALIGNMENT => Trap::Exception(Exception::Misaligned),
-        0x24 => {
+        INSTRUCTION_ABORT => Trap::Fault { va, access: Access::Exec },
+        DATA_ABORT if syndrome & STATUS == ALIGNMENT => Trap::Exception(Exception::Misaligned(va)),
+        DATA_ABORT => {
             // Cache maintenance is reported as a store but needs read permission only.
             let write = syndrome & WRITE != 0 && syndrome & CACHE_MAINTENANCE == 0;
             Trap::Fault { va, access: if write { Access::Write } else { Access::Read } }
         }
-        0x22 | 0x26 => Trap::Exception(Exception::Misaligned),
-        0x2c => Trap::Exception(Exception::Arithmetic),
+        0x22 => Trap::Exception(Exception::Misaligned(va)),
+        // FAR_EL1 has no address of a misaligned stack pointer.
+        0x26 => Trap::Exception(Exception::Misaligned(VirtAddr::new(sp))),
+        0x2c => Trap::Exception(Exception::FloatingPoint(floating_exception(syndrome))),
+        0x32 | 0x33 => Trap::Exception(Exception::SingleStep),
         0x30..=0x3c => Trap::Exception(Exception::Breakpoint),
-        _ => Trap::Exception(Exception::Illegal),
+        _ => Trap::Exception(Exception::Undefined),
     }
+}
+
+/// The floating-point exception of a syndrome (`do_fpsimd_exc`).
+fn floating_exception(syndrome: u64) -> FloatingException {
+    const VALID: u64 = 1 << 23;
+    let kinds = [
+        (1 << 0, FloatingException::Invalid),
+        (1 << 1, FloatingException::DivisionByZero),
+        (1 << 2, FloatingException::Overflow),
+        (1 << 3, FloatingException::Underflow),
+        (1 << 4, FloatingException::Inexact),
+    ];
+    let raised = kinds.iter().find(|(bit, _)| syndrome & VALID != 0 && syndrome & bit != 0);
+    raised.map_or(FloatingException::Unknown, |(_, kind)| *kind)
 }
 
 /// `HWCAP_FP` and `HWCAP_ASIMD`, which every CPU has.

@@ -10,7 +10,7 @@
 
 use super::trap::{self, PAGE_FAULT, SYSCALL};
 use super::{interrupts, local, mmu};
-use crate::kernel::{Exception, Trap};
+use crate::kernel::{Exception, FloatingException, Trap};
 use core::arch::asm;
 use pagewright_arch::Isa;
 use pagewright_types::{Access, VirtAddr};
@@ -54,6 +54,12 @@ const FLAGS: u64 = 1 << 9 | 1 << 1;
 /// The bits of RFLAGS that user mode may set: condition codes, direction, trap, alignment check.
 const USER_FLAGS: u64 = 0x24_0dd5;
 
+/// Bits of the error code of a page fault (SDM vol. 3A §4.7).
+const PRESENT: u64 = 1 << 0;
+const WRITE: u64 = 1 << 1;
+const USER_ACCESS: u64 = 1 << 2;
+const FETCH: u64 = 1 << 4;
+
 /// The floating-point registers, in the format of `FXSAVE`.
 #[repr(C, align(16))]
 #[derive(Clone)]
@@ -69,6 +75,20 @@ impl FpState {
         Self(area)
     }
 
+    /// The first unmasked exception of the x87 unit (vector 16) or of SSE (`fpu__exception_code`).
+    fn exception(&self, vector: u64) -> FloatingException {
+        let word = |at: usize| u16::from_le_bytes([self.0[at], self.0[at + 1]]);
+        let raised = if vector == 16 { word(2) & !word(0) } else { word(24) & !(word(24) >> 7) };
+        match raised {
+            raised if raised & 0x01 != 0 => FloatingException::Invalid,
+            raised if raised & 0x04 != 0 => FloatingException::DivisionByZero,
+            raised if raised & 0x08 != 0 => FloatingException::Overflow,
+            raised if raised & 0x12 != 0 => FloatingException::Underflow,
+            raised if raised & 0x20 != 0 => FloatingException::Inexact,
+            _ => FloatingException::Unknown,
+        }
+    }
+
     /// The bytes in the format of `FXSAVE`.
     pub fn bytes(&self) -> &[u8; 512] {
         &self.0
@@ -78,6 +98,19 @@ impl FpState {
     pub fn bytes_mut(&mut self) -> &mut [u8; 512] {
         &mut self.0
     }
+}
+
+/// The exception that last sent the thread a signal, as the frame of a handler shows it.
+///
+/// Linux: `cr2`, `trap_nr` and `error_code` of `thread_struct`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct FaultRecord {
+    /// The address of the last page fault among them (CR2).
+    pub address: u64,
+    /// The vector.
+    pub vector: u64,
+    /// The error code.
+    pub error: u64,
 }
 
 /// A thread's registers.
@@ -90,6 +123,8 @@ pub struct UserContext {
     pub registers: Registers,
     /// Floating-point registers, while no CPU has them loaded.
     pub floating: FpState,
+    /// The exception that last sent the thread a signal.
+    pub fault: FaultRecord,
     thread_pointer: u64,
 }
 
@@ -101,7 +136,7 @@ impl UserContext {
     /// Creates the context of a thread that starts at `pc` with its stack at `sp`.
     pub fn new(pc: VirtAddr, sp: VirtAddr) -> Self {
         let registers = Registers { rip: pc.raw(), rsp: sp.raw(), rflags: FLAGS, ..Registers::default() };
-        Self { registers, floating: FpState::new(), thread_pointer: 0 }
+        Self { registers, floating: FpState::new(), fault: FaultRecord::default(), thread_pointer: 0 }
     }
 
     /// The number and the arguments of the system call.
@@ -175,6 +210,21 @@ impl UserContext {
         unsafe { asm!("fxsave64 [{}]", in(reg) &raw mut self.floating, options(nostack)) };
     }
 
+    /// Records the page fault that the last trap was, which sends a signal (`set_signal_archinfo`).
+    ///
+    /// As in Linux, a program learns nothing about the kernel's half: each access there is reported
+    /// as a violation.
+    pub fn record_fault(&mut self, address: VirtAddr) {
+        let is_kernel = address >= mmu::Isa::USER_END;
+        let error = self.registers.error | USER_ACCESS | if is_kernel { PRESENT } else { 0 };
+        self.fault = FaultRecord { address: address.raw(), vector: PAGE_FAULT, error };
+    }
+
+    /// Records the exception that the last trap was, which sends a signal (`do_trap_no_signal`).
+    pub fn record_exception(&mut self, _exception: Exception) {
+        (self.fault.vector, self.fault.error) = (self.registers.vector, self.registers.error);
+    }
+
     /// Runs user mode until the next trap.
     ///
     /// This CPU must run the thread's space and have called [`UserContext::load`].
@@ -184,6 +234,7 @@ impl UserContext {
         loop {
             let r = &mut self.registers;
             if r.rip >= mmu::Isa::USER_END.raw() {
+                (r.vector, r.error) = (PAGE_FAULT, FETCH);
                 return Trap::Fault { va: VirtAddr::new(r.rip), access: Access::Exec };
             }
             r.cs = USER_CODE;
@@ -200,28 +251,44 @@ impl UserContext {
             let interrupted = trap::handle_interrupt(vector, true);
             interrupts::enable();
             if !interrupted {
-                return trap_of(vector, error, address);
+                return self.trap_of(vector, error, address);
             }
         }
     }
-}
 
-fn trap_of(vector: u64, error: u64, address: u64) -> Trap {
-    match vector {
-        SYSCALL => Trap::Syscall,
-        PAGE_FAULT => {
-            let access = match (error & 1 << 4 != 0, error & 1 << 1 != 0) {
-                (true, _) => Access::Exec,
-                (false, true) => Access::Write,
-                (false, false) => Access::Read,
-            };
-            Trap::Fault { va: VirtAddr::new(address), access }
+    // Each trap passes here.
+    #[inline(always)]
+    fn trap_of(&mut self, vector: u64, error: u64, address: u64) -> Trap {
+        match vector {
+            SYSCALL => Trap::Syscall,
+            PAGE_FAULT => {
+                let access = match (error & FETCH != 0, error & WRITE != 0) {
+                    (true, _) => Access::Exec,
+                    (false, true) => Access::Write,
+                    (false, false) => Access::Read,
+                };
+                Trap::Fault { va: VirtAddr::new(address), access }
+            }
+            _ => Trap::Exception(self.exception_of(vector)),
         }
-        0 | 16 | 19 => Trap::Exception(Exception::Arithmetic),
-        1 | 3 => Trap::Exception(Exception::Breakpoint),
-        6 => Trap::Exception(Exception::Illegal),
-        17 => Trap::Exception(Exception::Misaligned),
-        _ => Trap::Exception(Exception::Protection),
+    }
+
+    #[cold]
+    fn exception_of(&mut self, vector: u64) -> Exception {
+        match vector {
+            0 => Exception::Division,
+            1 => Exception::SingleStep,
+            3 => Exception::Breakpoint,
+            6 => Exception::Undefined,
+            11 | 12 => Exception::Segment,
+            16 | 19 => {
+                self.save();
+                Exception::FloatingPoint(self.floating.exception(vector))
+            }
+            // The CPU does not report the address.
+            17 => Exception::Misaligned(VirtAddr::ZERO),
+            _ => Exception::Protection,
+        }
     }
 }
 

@@ -5,7 +5,7 @@
 //! ```text
 //!   sp      siginfo (128 bytes)                ← stack pointer of the handler
 //!   +128    ucontext: flags, stack, mask; at +176 the sigcontext: address, x0 to x30, sp, pc, pstate; at +464 the records
-//!           (FPSIMD, end), 4096 bytes
+//!           (FPSIMD, the syndrome of a fault, end), 4096 bytes
 //!   +4688   a frame record: x29, x30
 //! ```
 
@@ -27,15 +27,18 @@ const SIGCONTEXT: usize = UCONTEXT + 176;
 const REGISTERS: usize = SIGCONTEXT + 8;
 const RECORDS: usize = SIGCONTEXT + 288;
 const SIZE: usize = RECORDS + 4096;
-/// The FPSIMD record (head, status, control, 32 registers) and the end record.
-const USED: usize = 16 + 512 + 16;
+/// The FPSIMD record (head, status, control, 32 registers), that of a fault, and the end record.
+const USED: usize = FPSIMD_SIZE as usize + FAULT_SIZE as usize + 16;
 const FPSIMD_MAGIC: u32 = 0x4650_8001;
 const FPSIMD_SIZE: u32 = 528;
+/// `ESR_MAGIC`, of `struct esr_context`.
+const FAULT_MAGIC: u32 = 0x4553_5201;
+const FAULT_SIZE: u32 = 16;
 
 /// Pushes the frame of a handler, which runs next.
 pub(super) fn push_frame(thread: &mut Thread, info: SigInfo, action: &SigAction, mask: SignalSet) -> Result<(), Errno> {
     thread.context.save();
-    let r = thread.context.registers;
+    let (r, fault) = (thread.context.registers, thread.context.fault);
     let (start, len) = thread.signal_stack;
     let top = alternate_stack_top(thread, action).unwrap_or(r.sp);
     let link = (top & !15).wrapping_sub(16);
@@ -46,15 +49,19 @@ pub(super) fn push_frame(thread: &mut Thread, info: SigInfo, action: &SigAction,
     put(&mut bytes, STACK + 8, u64::from(if len == 0 { linux::SS_DISABLE } else { 0 }));
     put(&mut bytes, STACK + 16, len);
     put(&mut bytes, MASK, mask.0);
-    put(&mut bytes, SIGCONTEXT, info.address().raw());
+    put(&mut bytes, SIGCONTEXT, fault.address);
     for (index, value) in r.x.into_iter().chain([r.sp, r.pc, r.pstate]).enumerate() {
         put(&mut bytes, REGISTERS + index * 8, value);
     }
-    let head = u64::from(FPSIMD_SIZE) << 32 | u64::from(FPSIMD_MAGIC);
-    put(&mut bytes, RECORDS, head);
+    let head = |magic: u32, size: u32| u64::from(size) << 32 | u64::from(magic);
+    put(&mut bytes, RECORDS, head(FPSIMD_MAGIC, FPSIMD_SIZE));
     let floating = &thread.context.floating;
     put(&mut bytes, RECORDS + 8, floating.control << 32 | floating.status & 0xffff_ffff);
     bytes[RECORDS + 16..RECORDS + 528].copy_from_slice(&floating.registers);
+    if fault.syndrome != 0 {
+        put(&mut bytes, RECORDS + FPSIMD_SIZE as usize, head(FAULT_MAGIC, FAULT_SIZE));
+        put(&mut bytes, RECORDS + FPSIMD_SIZE as usize + 8, fault.syndrome);
+    }
     thread.space.write(VirtAddr::new(frame), &bytes)?;
     thread.space.write_u64(VirtAddr::new(link), r.x[29])?;
     thread.space.write_u64(VirtAddr::new(link + 8), r.x[30])?;

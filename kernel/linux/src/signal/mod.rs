@@ -21,6 +21,7 @@ mod frame;
 #[path = "x86_64.rs"]
 mod frame;
 
+mod exception;
 mod pending;
 
 use crate::call;
@@ -33,6 +34,7 @@ use linux_raw_sys::general as linux;
 use pagewright_plant::plant;
 use pagewright_types::VirtAddr;
 
+pub(crate) use exception::of_exception;
 pub(crate) use frame::{TRAMPOLINE, pop_frame};
 pub(crate) use pending::{PendingSignals, SigCause, SigInfo};
 
@@ -317,7 +319,7 @@ fn refuse_frame(thread: &mut Thread, signal: u8) -> Result<(), CallStop> {
     if signal == SIGSEGV {
         return Err(CallStop::ExitProcess(ExitStatus::Signal(SIGSEGV)));
     }
-    force_signal(thread, SIGSEGV, SI_KERNEL, VirtAddr::ZERO)
+    force_signal(thread, SIGSEGV, SI_KERNEL, SigCause::Kernel)
 }
 
 /// Delivers a signal that an instruction of the thread caused (`force_sig`).
@@ -326,17 +328,15 @@ fn refuse_frame(thread: &mut Thread, signal: u8) -> Result<(), CallStop> {
 ///
 /// # Errors
 /// [`CallStop`] when the process is killed.
-pub(crate) fn force_signal(thread: &mut Thread, signal: u8, code: i32, address: VirtAddr) -> Result<(), CallStop> {
+pub(crate) fn force_signal(thread: &mut Thread, signal: u8, code: i32, cause: SigCause) -> Result<(), CallStop> {
     let handled = thread.actions.lock().get(signal).handler > SIG_IGN && !thread.blocked.contains(signal);
     if handled {
-        return handle_signal(thread, SigInfo { signal, code, cause: SigCause::Address(address) });
+        return handle_signal(thread, SigInfo { signal, code, cause });
     }
     let name = alloc::string::String::from(scheduler().process(thread.process).name());
     let (pc, sp) = (thread.context.pc(), thread.context.sp());
-    report::say(format_args!(
-        "{name} ({}) is killed by signal {signal} at {address}: pc {pc} sp {sp}",
-        thread.process.0
-    ));
+    let at = if let SigCause::Address(address) = cause { address } else { pc };
+    report::say(format_args!("{name} ({}) is killed by signal {signal} at {at}: pc {pc} sp {sp}", thread.process.0));
     Err(CallStop::ExitProcess(ExitStatus::Signal(signal)))
 }
 

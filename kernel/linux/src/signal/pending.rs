@@ -60,18 +60,6 @@ impl SigInfo {
         matches!(self.cause, SigCause::Timer { .. }) || u32::from(self.signal) >= linux::SIGRTMIN
     }
 
-    /// The address of the fault; 0 without one.
-    pub(super) fn address(self) -> VirtAddr {
-        match self.cause {
-            SigCause::Address(address) => address,
-            SigCause::Sender(..)
-            | SigCause::Child(..)
-            | SigCause::Queued(..)
-            | SigCause::Kernel
-            | SigCause::Timer { .. } => VirtAddr::ZERO,
-        }
-    }
-
     /// The layout in memory.
     pub(crate) fn bytes(self) -> [u8; 128] {
         let mut bytes = [0; 128];

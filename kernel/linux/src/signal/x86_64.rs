@@ -33,7 +33,7 @@ const MASK: usize = 296;
 /// Pushes the frame of a handler, which runs next.
 pub(super) fn push_frame(thread: &mut Thread, info: SigInfo, action: &SigAction, mask: SignalSet) -> Result<(), Errno> {
     thread.context.save();
-    let r = thread.context.registers;
+    let (r, fault) = (thread.context.registers, thread.context.fault);
     let (start, len) = thread.signal_stack;
     let top = alternate_stack_top(thread, action).unwrap_or(r.rsp.wrapping_sub(RED_ZONE));
     let floating = top.wrapping_sub(FLOATING) & !63;
@@ -64,10 +64,10 @@ pub(super) fn push_frame(thread: &mut Thread, info: SigInfo, action: &SigAction,
         r.rip,
         r.rflags,
         0x2b_0000_0000_0033,
-        0,
-        0,
-        0,
-        info.address().raw(),
+        fault.error,
+        fault.vector,
+        mask.0,
+        fault.address,
         floating,
     ];
     for (index, value) in saved.into_iter().enumerate() {
