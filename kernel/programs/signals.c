@@ -365,6 +365,295 @@ static void kinds(void)
     pthread_join(first, 0);
 }
 
+/* The state of a thread, as /proc shows it. */
+static char state(pid_t process, pid_t thread)
+{
+    char path[64], text[256] = "";
+    snprintf(path, sizeof path, "/proc/%d/task/%d/stat", process, thread);
+    int file = open(path, O_RDONLY);
+    read(file, text, sizeof text - 1);
+    close(file);
+    char *end = strrchr(text, ')');
+    return end ? end[2] : '?';
+}
+
+static char state_of(pid_t process)
+{
+    char path[64], text[512] = "";
+    snprintf(path, sizeof path, "/proc/%d/status", process);
+    int file = open(path, O_RDONLY);
+    read(file, text, sizeof text - 1);
+    close(file);
+    char *line = strstr(text, "State:");
+    return line ? line[7] : '?';
+}
+
+static unsigned waited(pid_t child, int options)
+{
+    int status = 0;
+    pid_t found = waitpid(child, &status, options);
+    return found == child ? status : found == 0 ? 0xaaaa : 0xbbbb;
+}
+
+/* A child in a group of its own, which its parent can continue. */
+static pid_t starts(void (*does)(void))
+{
+    pid_t child = fork();
+    if (child == 0) {
+        setpgid(0, 0);
+        does();
+        _exit(0);
+    }
+    setpgid(child, child);
+    return child;
+}
+
+static void pauses(void)
+{
+    for (;;)
+        pause();
+}
+
+static void stopped(void)
+{
+    static const int signals[] = { SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU };
+    for (int i = 0; i < 4; i++) {
+        pid_t child = starts(pauses);
+        kill(child, signals[i]);
+        printf("stop %d: %x", signals[i], waited(child, WUNTRACED));
+        printf(" %c%c %x", state(child, child), state_of(child), waited(child, WUNTRACED | WCONTINUED | WNOHANG));
+        kill(child, SIGTERM);
+        rest(50);
+        printf(" %x", waited(child, WUNTRACED | WNOHANG));
+        kill(child, i ? SIGCONT : SIGKILL);
+        printf(" %x\n", waited(child, 0));
+    }
+    pid_t child = starts(pauses);
+    rest(50);
+    printf("continue: %c", state(child, child));
+    kill(child, SIGCONT);
+    printf(" %x", waited(child, WCONTINUED | WNOHANG));
+    kill(child, SIGSTOP);
+    waited(child, WUNTRACED);
+    kill(child, SIGCONT);
+    printf(" %x", waited(child, WCONTINUED));
+    printf(" %x", waited(child, WCONTINUED | WNOHANG));
+    rest(50);
+    printf(" %c\n", state(child, child));
+    siginfo_t info;
+    kill(child, SIGSTOP);
+    for (int i = 0; i < 2; i++) {
+        memset(&info, 0, sizeof info);
+        printf("waitid: %ld", told(waitid(P_PID, child, &info, WSTOPPED | WEXITED | (i ? 0 : WNOWAIT))));
+        printf(" signal %d code %d status %d, ", info.si_signo, info.si_code, info.si_status);
+    }
+    kill(child, SIGCONT);
+    printf("%ld", told(waitid(P_PID, child, &info, WCONTINUED)));
+    printf(" code %d status %d\n", info.si_code, info.si_status);
+    kill(child, SIGKILL);
+    waited(child, 0);
+}
+
+static void parent_told(void)
+{
+    for (int i = 0; i < 2; i++) {
+        on(SIGCHLD, i ? SA_NOCLDSTOP : 0);
+        pid_t child = starts(pauses);
+        kill(child, SIGSTOP);
+        printf("SIGCHLD: %x", waited(child, WUNTRACED));
+        printf(" %d", handled == SIGCHLD && told_by.si_pid == child ? told_by.si_code * 100 + told_by.si_status : 0);
+        handled = 0;
+        kill(child, SIGCONT);
+        printf(" %x", waited(child, WCONTINUED));
+        rest(50);
+        printf(" %d\n", handled == SIGCHLD && told_by.si_pid == child ? told_by.si_code * 100 + told_by.si_status : 0);
+        signal(SIGCHLD, SIG_DFL);
+        kill(child, SIGKILL);
+        waited(child, 0);
+    }
+}
+
+static int line[2], done[2];
+
+static void ends(int signal)
+{
+    write(done[1], "h", 1);
+    _exit(7);
+}
+
+static void keeps(void)
+{
+    signal(SIGTSTP, ends);
+    write(done[1], "r", 1);
+    pauses();
+}
+
+static void ignores(void)
+{
+    signal(SIGTSTP, SIG_IGN);
+    kill(getpid(), SIGTSTP);
+    _exit(8);
+}
+
+static void blocks(void)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGTSTP);
+    sigprocmask(SIG_BLOCK, &set, 0);
+    kill(getpid(), SIGTSTP);
+    kill(getpid(), SIGCONT);
+    sigprocmask(SIG_UNBLOCK, &set, 0);
+    _exit(9);
+}
+
+static void sleeps_long(void)
+{
+    struct timespec time = { 0, 200 * MS };
+    long start = now();
+    long result = nanosleep(&time, 0);
+    long took = now() - start;
+    _exit(result == 0 && took >= 200 ? 10 : 11);
+}
+
+static void reads(void)
+{
+    char byte = 0;
+    _exit(read(line[0], &byte, 1) == 1 ? byte : 12);
+}
+
+static void calls_stopped(void)
+{
+    char byte;
+    pipe(line);
+    pipe(done);
+    pid_t child = starts(keeps);
+    read(done[0], &byte, 1);
+    kill(child, SIGTSTP);
+    printf("handled: %x", waited(child, WUNTRACED));
+    read(done[0], &byte, 1);
+    printf(", ignored: %x", waited(starts(ignores), WUNTRACED));
+    printf(", blocked and continued: %x\n", waited(starts(blocks), WUNTRACED));
+    child = starts(sleeps_long);
+    rest(50);
+    kill(child, SIGSTOP);
+    printf("sleeps: %x", waited(child, WUNTRACED));
+    rest(50);
+    kill(child, SIGCONT);
+    printf(" %x\n", waited(child, 0));
+    child = starts(reads);
+    rest(50);
+    kill(child, SIGSTOP);
+    printf("reads: %x", waited(child, WUNTRACED));
+    write(line[1], "ab", 2);
+    rest(50);
+    printf(" %ld", told(read(line[0], &byte, 1)));
+    printf(" %c", byte);
+    kill(child, SIGCONT);
+    printf(" %x\n", waited(child, 0));
+}
+
+/* A process of which no parent could continue the group is not stopped as by a terminal, and hung up if it is stopped. */
+static void waits_for_hangup(void)
+{
+    signal(SIGHUP, ends);
+    write(done[1], "r", 1);
+    pauses();
+}
+
+static void orphaned(void)
+{
+    for (int stops = 0; stops < 2; stops++) {
+        char byte = 0;
+        pid_t child = fork(), orphan;
+        if (child == 0) {
+            setpgid(0, 0);
+            orphan = starts(waits_for_hangup);
+            read(done[0], &byte, 1);
+            if (stops) {
+                kill(orphan, SIGSTOP);
+                printf("orphaned, stopped: %x", waited(orphan, WUNTRACED));
+            }
+            write(line[1], &orphan, sizeof orphan);
+            _exit(0);
+        }
+        waited(child, 0);
+        read(line[0], &orphan, sizeof orphan);
+        if (!stops) {
+            kill(orphan, SIGTSTP);
+            rest(50);
+            printf("orphaned: %c\n", state(orphan, orphan));
+            kill(orphan, SIGHUP);
+        }
+        read(done[0], &byte, 1);
+        if (stops)
+            printf(" %c\n", byte);
+    }
+    close(line[0]);
+    close(line[1]);
+}
+
+static volatile long *shared;
+
+static void *spins(void *unused)
+{
+    for (;;)
+        ++*shared;
+}
+
+static void *waits(void *unused)
+{
+    shared[1] = syscall(SYS_gettid);
+    syscall(SYS_futex, shared + 2, FUTEX_WAIT, 0, 0);
+    shared[3] = 1;
+    return 0;
+}
+
+static void has_threads(void)
+{
+    pthread_t first, second;
+    pthread_create(&first, 0, spins, 0);
+    pthread_create(&second, 0, waits, 0);
+    pthread_join(second, 0);
+    _exit(13);
+}
+
+static void threads_stopped(void)
+{
+    shared = mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    pid_t child = starts(has_threads);
+    while (!shared[1] || !*shared || state(child, shared[1]) != 'S')
+        rest(10);
+    printf("threads: %c%c", state(child, child), state(child, shared[1]));
+    kill(child, SIGSTOP);
+    printf(" %x", waited(child, WUNTRACED));
+    long before = *shared;
+    printf(" %c%c", state(child, child), state(child, shared[1]));
+    rest(100);
+    printf(" %d", before == *shared);
+    shared[2] = 1;
+    syscall(SYS_futex, shared + 2, FUTEX_WAKE, 1);
+    rest(50);
+    printf(" %ld", shared[3]);
+    kill(child, SIGCONT);
+    printf(" %x\n", waited(child, 0));
+}
+
+/* The parent of those that are stopped is not the first process, whose children are orphaned. */
+static void stops(void)
+{
+    pid_t child = fork();
+    if (child == 0) {
+        stopped();
+        parent_told();
+        calls_stopped();
+        orphaned();
+        threads_stopped();
+        _exit(0);
+    }
+    reap(child);
+}
+
 int main(void)
 {
     setvbuf(stdout, 0, _IONBF, 0);
@@ -381,5 +670,6 @@ int main(void)
     beginning();
     stacks();
     kinds();
+    stops();
     return 0;
 }

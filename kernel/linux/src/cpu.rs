@@ -7,6 +7,7 @@ use crate::call;
 use crate::console_input;
 use crate::errno::Errno;
 use crate::file;
+use crate::job_control::wait_for_continue;
 use crate::memory::mm;
 use crate::oom;
 use crate::record;
@@ -165,9 +166,15 @@ fn resume(thread: &mut Thread) -> Result<(), CallStop> {
         let _ = thread.space.write_u32(at, thread.id.0);
     }
     let Some(resume) = thread.resume.take() else { return Ok(()) };
-    if scheduler().must_exit(thread).is_some() {
+    let mut scheduler = scheduler();
+    if scheduler.must_exit(thread).is_some() {
         return Ok(());
     }
+    if scheduler.process(thread.process).job.is_stopped() {
+        thread.resume = Some(resume);
+        return Err(wait_for_continue(scheduler));
+    }
+    drop(scheduler);
     match resume {
         Resume::Return(value) => {
             (thread.deadline, thread.bytes_moved, thread.messages) = (None, 0, None);
@@ -189,7 +196,7 @@ fn resume(thread: &mut Thread) -> Result<(), CallStop> {
                 thread.deadline = None;
                 return Ok(());
             }
-            if signal::interrupt_call(thread, restarts) {
+            if signal::interrupt_call(thread, restarts)? {
                 (thread.opening, thread.messages) = (None, None);
                 Ok(())
             } else {

@@ -57,6 +57,7 @@ mod exec;
 mod file;
 mod file_lock;
 mod inode;
+mod job_control;
 mod limits;
 mod machine_files;
 mod mappings_text;
@@ -86,6 +87,7 @@ mod timers;
 mod usage;
 mod user;
 mod user_buffer;
+mod wait_reason;
 mod zram;
 
 use pagewright_hal::{BootInfo, KernelCallbacks};

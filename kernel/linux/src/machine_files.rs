@@ -49,6 +49,8 @@ const FILES: &[(&str, Show)] = &[
     ("/proc/swaps", |out| mm().show_swaps(out)),
     ("/proc/sys/fs/nr_open", |out| writeln!(out, "{}", file::NR_OPEN)),
     ("/proc/sys/kernel/cap_last_cap", |out| writeln!(out, "{}", linux::CAP_LAST_CAP)),
+    // No core dumps are written, as in Linux with an empty pattern.
+    ("/proc/sys/kernel/core_pattern", |out| writeln!(out)),
     ("/proc/sys/kernel/ngroups_max", |out| writeln!(out, "{}", linux::NGROUPS_MAX)),
     ("/proc/sys/kernel/osrelease", |out| writeln!(out, "{RELEASE}")),
     ("/proc/sys/kernel/ostype", |out| writeln!(out, "Linux")),

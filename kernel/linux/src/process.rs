@@ -5,6 +5,7 @@
 
 use crate::credentials::Credentials;
 use crate::file::{DescriptorTable, FsContext};
+use crate::job_control::JobState;
 use crate::limits::ProcessLimits;
 use crate::memory::SpaceHandle;
 use crate::signal::{PendingSignals, SIGCHLD, SigActions};
@@ -71,6 +72,7 @@ pub(crate) struct Process {
     /// Whether its parent sleeps in `vfork`.
     pub(crate) vfork: bool,
     pub(crate) pending: PendingSignals,
+    pub(crate) job: JobState,
     /// Its signal actions, which its threads own.
     pub(crate) actions: Weak<Mutex<SigActions>>,
     /// Its descriptors, which its threads own.
@@ -125,6 +127,7 @@ impl Process {
             exit_status: None,
             vfork: false,
             pending: PendingSignals::default(),
+            job: JobState::default(),
             actions: Weak::new(),
             files: Weak::new(),
             fs: Weak::new(),

@@ -244,14 +244,9 @@ impl ProcessView {
         let mut scheduler = scheduler();
         scheduler.processes.get(&id)?;
         let name = scheduler.name_of(id);
-        let asleep = scheduler.is_asleep(id);
+        let state = scheduler.state_of(id);
         let process = scheduler.process(id);
         let (own, children) = (process.usage.user_and_kernel_ns(), process.children_usage.user_and_kernel_ns());
-        let state = match (process.exit_status, asleep) {
-            (Some(_), _) => 'Z',
-            (None, true) => 'S',
-            (None, false) => 'R',
-        };
         Some(Self {
             handle: process.handle.clone(),
             id,
@@ -345,6 +340,8 @@ impl ProcessView {
         let state = match self.state {
             'Z' => "Z (zombie)",
             'S' => "S (sleeping)",
+            'D' => "D (disk sleep)",
+            'T' => "T (stopped)",
             _ => "R (running)",
         };
         let (id, parent) = (self.id.0, self.parent.0);
@@ -410,7 +407,8 @@ fn of_process(thread: &Thread, id: TaskId, path: &str, name: &str) -> Option<Res
         if of_thread.is_empty() {
             return directory(name);
         }
-        (view.id, view.name) = (TaskId(number), scheduler().name_of(TaskId(number)));
+        let (scheduler, number) = (scheduler(), TaskId(number));
+        (view.id, view.name, view.state) = (number, scheduler.name_of(number), scheduler.state_of(number));
         name = of_thread;
     }
     let (_, mode) = OF_PROCESS.iter().find(|(known, _)| *known == name)?;

@@ -15,13 +15,13 @@ use crate::call::MessageProgress;
 use crate::credentials::Credentials;
 use crate::errno::Errno;
 use crate::file::{DescriptorTable, FsContext, OpenFile};
-use crate::file_lock::LockOwner;
 use crate::memory::SpaceHandle;
 use crate::pipe::PipeEnd;
 use crate::process::{ExitStatus, Process};
 use crate::run_queue::{RunQueue, Scheduling};
 use crate::signal::{PendingSignals, SigActions, SignalCheck, SignalSet, count_stop};
 use crate::usage::Usage;
+pub(crate) use crate::wait_reason::WaitReason;
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -43,72 +43,6 @@ pub(crate) const NAME_MAX: usize = 15;
 
 /// The first process, whose end powers the machine off.
 pub(crate) const INIT: TaskId = TaskId(1);
-
-/// What a sleeper waits for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum WaitReason {
-    /// A wake-up of this word whose bit set intersects this one (`FUTEX_WAIT_BITSET`).
-    Futex(FutexKey, u32),
-    /// A wake-up of one of the words of the thread (`futex_waitv`).
-    FutexAny,
-    /// The end of a child.
-    Child,
-    /// A change of any pipe, counter or socket, or the deadline.
-    Transfer,
-    /// A change of any descriptor, or the deadline.
-    Poll,
-    /// The `execve` or the end of a child that `vfork` made.
-    Vfork(TaskId),
-    /// The deadline.
-    Time,
-    /// A signal.
-    Signal,
-    /// A signal of this set, which the call takes (`rt_sigtimedwait`).
-    SignalOf(SignalSet),
-    /// The end of the other threads of the process, for `execve`.
-    DeThread,
-    /// A lock on a file, for an owner; POSIX locks note the owner that stands in the way.
-    FileLock { node: u64, waiter: LockOwner, holder: Option<LockOwner> },
-    /// The departure of a thread from a CPU that it may no longer run on (`sched_setaffinity`).
-    Migration(TaskId),
-}
-
-impl WaitReason {
-    /// Whether any signal ends the wait (`TASK_INTERRUPTIBLE`).
-    ///
-    /// The end of the process ends every wait (`TASK_KILLABLE`).
-    pub(crate) fn is_interruptible(self) -> bool {
-        match self {
-            Self::Futex(..)
-            | Self::FutexAny
-            | Self::Child
-            | Self::Transfer
-            | Self::Poll
-            | Self::Time
-            | Self::Signal
-            | Self::SignalOf(_)
-            | Self::FileLock { .. } => true,
-            Self::Vfork(_) | Self::DeThread | Self::Migration(_) => false,
-        }
-    }
-
-    /// Whether an interrupted call restarts after a handler with `SA_RESTART` (`ERESTARTSYS`).
-    ///
-    /// A call that waits for a time or a signal does not (`ERESTART_RESTARTBLOCK`,
-    /// `ERESTARTNOHAND`).
-    fn restarts(self, deadline: Option<u64>) -> bool {
-        match self {
-            Self::Futex(..) | Self::Transfer => deadline.is_none(),
-            Self::FutexAny
-            | Self::Child
-            | Self::Vfork(_)
-            | Self::DeThread
-            | Self::Migration(_)
-            | Self::FileLock { .. } => true,
-            Self::Poll | Self::Time | Self::Signal | Self::SignalOf(_) => false,
-        }
-    }
-}
 
 /// How a woken thread continues its call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -236,9 +170,10 @@ impl Thread {
     }
 }
 
-struct Sleeper {
-    thread: Box<Thread>,
-    wait: WaitReason,
+/// A thread that waits.
+pub(crate) struct Sleeper {
+    pub(crate) thread: Box<Thread>,
+    pub(crate) wait: WaitReason,
     deadline: Option<u64>,
     at_deadline: u64,
 }
@@ -262,7 +197,7 @@ pub(crate) struct Scheduler {
     /// The threads that have not ended.
     pub(crate) threads: BTreeMap<TaskId, ThreadEntry>,
     pub(crate) queue: RunQueue,
-    asleep: BTreeMap<TaskId, Sleeper>,
+    pub(crate) asleep: BTreeMap<TaskId, Sleeper>,
     /// The last number given to a thread.
     last_id: u32,
     /// When a timer of real time expires next, in ns since boot.
@@ -320,6 +255,7 @@ impl Scheduler {
         self.leave_cpu(&mut thread);
         // A wait that signals interrupt ends below.
         if !wait.is_interruptible()
+            && wait != WaitReason::Stopped
             && let Some(signal) = self.pending_end(&thread)
         {
             self.end_process(thread.process, ExitStatus::Signal(signal));
@@ -330,7 +266,9 @@ impl Scheduler {
             thread.resume = Some(Resume::Interrupted { restarts: wait.restarts(deadline) });
             self.make_ready(thread);
         } else {
+            let process = thread.process;
             self.asleep.insert(thread.id, Sleeper { thread, wait, deadline, at_deadline });
+            self.complete_stop(process);
         }
     }
 
@@ -407,11 +345,6 @@ impl Scheduler {
     /// Whether `which` picks a sleeper.
     pub(crate) fn any_sleeper(&self, which: impl Fn(&Thread) -> bool) -> bool {
         self.asleep.values().any(|sleeper| which(&sleeper.thread))
-    }
-
-    /// Whether a thread waits.
-    pub(crate) fn is_asleep(&self, id: TaskId) -> bool {
-        self.asleep.contains_key(&id)
     }
 
     /// Changes how a sleeper is scheduled, if there is one with this number.

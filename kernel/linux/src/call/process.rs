@@ -216,10 +216,14 @@ impl Scheduler {
         let (parent, signal, user) = (process.parent, process.exit_signal, process.credentials.user.real);
         process.exit_status = Some(end);
         process.timers = ProcessTimers::new();
+        let has_stopped = self.has_stopped();
         let orphans = self.processes.iter_mut().filter(|(_, other)| other.parent == id);
         // As in Linux, the first process always gets `SIGCHLD`.
-        let mut told = Vec::new();
+        let (mut told, mut left) = (Vec::new(), Vec::new());
         for (child, orphan) in orphans {
+            if has_stopped {
+                left.push(*child);
+            }
             (orphan.parent, orphan.exit_signal) = (INIT, SIGCHLD);
             if orphan.parent_death_signal != 0 && orphan.exit_status.is_none() {
                 told.push((*child, orphan.parent_death_signal));
@@ -228,6 +232,9 @@ impl Scheduler {
         for (child, signal) in told {
             let cause = SigCause::Sender(id, user);
             self.post(child, SigInfo { signal, code: signal::SI_USER, cause });
+        }
+        if has_stopped {
+            self.hang_up_orphans(id, &left);
         }
         let forgotten = if signal == SIGCHLD { self.discards_children(parent) } else { None };
         let parent_lives = self.processes.get(&parent).is_some_and(|parent| parent.exit_status.is_none());
@@ -276,6 +283,8 @@ pub(crate) fn end_thread(mut thread: Box<Thread>, end: ExitStatus) {
     known.threads -= 1;
     known.exiting_threads -= 1;
     if known.threads > 0 {
+        scheduler.complete_stop(process);
+        let known = scheduler.process(process);
         if known.threads == 1 && known.exec_thread.is_some() {
             scheduler.wake(1, Resume::Again, |other, wait| other.process == process && wait == WaitReason::DeThread);
         }

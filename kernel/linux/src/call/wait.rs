@@ -1,10 +1,11 @@
-//! `wait4` and `waitid`: the ends of children (`kernel/exit.c`).
+//! `wait4` and `waitid`: children that end, stop and continue (`kernel/exit.c`).
 //!
-//! Not guaranteed: stopped and continued children, because stopping is not implemented.
+//! Not guaranteed: children of a tracer, because there is no `ptrace`.
 
 use super::{Arguments, address};
 use crate::errno::Errno;
 use crate::file::OpenTarget;
+use crate::job_control::JobEvent;
 use crate::process::{ExitStatus, Process};
 use crate::record;
 use crate::signal::{SIGCHLD, SigInfo};
@@ -20,10 +21,40 @@ enum WaitedChildren {
     Group(TaskId),
 }
 
-/// A child that has ended.
-struct EndedChild {
+/// What a child did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ChildEvent {
+    Ended(ExitStatus),
+    Job(JobEvent),
+}
+
+impl ChildEvent {
+    /// What a child did that these options ask for (`wait_consider_task`).
+    fn of(child: &Process, options: u32) -> Option<Self> {
+        if let Some(end) = child.exit_status {
+            return (options & linux::WEXITED != 0).then_some(Self::Ended(end));
+        }
+        let asked = match child.job.event? {
+            JobEvent::Stopped(_) => linux::WUNTRACED,
+            JobEvent::Continued => linux::WCONTINUED,
+        };
+        child.job.event.filter(|_| options & asked != 0).map(Self::Job)
+    }
+
+    /// The word that `wait4` stores.
+    fn wait_status(self) -> u32 {
+        match self {
+            Self::Ended(end) => end.wait_status(),
+            Self::Job(JobEvent::Stopped(signal)) => u32::from(signal) << 8 | 0x7f,
+            Self::Job(JobEvent::Continued) => 0xffff,
+        }
+    }
+}
+
+/// A child that did something.
+struct WaitedChild {
     id: TaskId,
-    end: ExitStatus,
+    event: ChildEvent,
     user: u32,
     /// What it and its reaped children used.
     usage: Usage,
@@ -31,8 +62,8 @@ struct EndedChild {
 
 /// What a wait found.
 enum WaitOutcome {
-    Ended(EndedChild),
-    /// No child has ended, and the call does not wait.
+    Found(WaitedChild),
+    /// No child did anything, and the call does not wait.
     Nothing,
 }
 
@@ -44,7 +75,9 @@ fn is_eligible(child: &Process, options: u32) -> bool {
     options & linux::__WALL != 0 || (child.exit_signal != SIGCHLD) == (options & linux::__WCLONE != 0)
 }
 
-/// Finds an ended child, and reaps it unless `WNOWAIT` is given.
+/// Finds a child that did something, and notes that it was waited for unless `WNOWAIT` is given.
+///
+/// A child that has ended is reaped.
 fn wait(thread: &Thread, children: WaitedChildren, options: u32) -> Result<WaitOutcome, CallStop> {
     let mut scheduler = scheduler();
     let me = thread.process;
@@ -61,8 +94,7 @@ fn wait(thread: &Thread, children: WaitedChildren, options: u32) -> Result<WaitO
         return Err(Errno::ECHILD.into());
     }
     // The lowest number first, so that the order does not depend on when children ended.
-    let ended = known.find_map(|(id, child)| Some((*id, child.exit_status?)));
-    let Some((id, end)) = ended.filter(|_| options & linux::WEXITED != 0) else {
+    let Some((id, event)) = known.find_map(|(id, child)| Some((*id, ChildEvent::of(child, options)?))) else {
         if options & linux::WNOHANG != 0 {
             return Ok(WaitOutcome::Nothing);
         }
@@ -71,12 +103,17 @@ fn wait(thread: &Thread, children: WaitedChildren, options: u32) -> Result<WaitO
     let child = scheduler.process(id);
     let (mut usage, user) = (child.usage, child.credentials.user.real);
     usage.add(&child.children_usage);
-    if options & linux::WNOWAIT == 0 {
-        reap(&mut scheduler, me, id, &usage);
-        drop(scheduler);
-        record::event(format_args!("reaped {:x}", id.0));
+    let found = WaitOutcome::Found(WaitedChild { id, event, user, usage });
+    match event {
+        _ if options & linux::WNOWAIT != 0 => {}
+        ChildEvent::Job(_) => child.job.event = None,
+        ChildEvent::Ended(_) => {
+            reap(&mut scheduler, me, id, &usage);
+            drop(scheduler);
+            record::event(format_args!("reaped {:x}", id.0));
+        }
     }
-    Ok(WaitOutcome::Ended(EndedChild { id, end, user, usage }))
+    Ok(found)
 }
 
 /// Removes an ended child, whose use of the machine its parent's children get.
@@ -98,9 +135,9 @@ pub(super) fn wait4(thread: &mut Thread, a: Arguments) -> SyscallResult {
         1.. => WaitedChildren::One(TaskId(wanted.unsigned_abs())),
         _ => WaitedChildren::Group(TaskId(wanted.unsigned_abs())),
     };
-    let WaitOutcome::Ended(child) = wait(thread, children, options | linux::WEXITED)? else { return Ok(0) };
+    let WaitOutcome::Found(child) = wait(thread, children, options | linux::WEXITED)? else { return Ok(0) };
     if a[1] != 0 {
-        thread.space.write_u32(address(a[1]), child.end.wait_status())?;
+        thread.space.write_u32(address(a[1]), child.event.wait_status())?;
     }
     if a[3] != 0 {
         thread.space.write(address(a[3]), &child.usage.bytes())?;
@@ -130,8 +167,12 @@ pub(super) fn waitid(thread: &mut Thread, a: Arguments) -> SyscallResult {
     };
     let outcome = wait(thread, children, options)?;
     let (mut bytes, mut usage) = ([0; 128], None);
-    if let WaitOutcome::Ended(child) = outcome {
-        bytes = SigInfo::of_end(SIGCHLD, child.id, child.user, child.end).bytes();
+    if let WaitOutcome::Found(child) = outcome {
+        let info = match child.event {
+            ChildEvent::Ended(end) => SigInfo::of_end(SIGCHLD, child.id, child.user, end),
+            ChildEvent::Job(event) => SigInfo::of_job(child.id, child.user, event),
+        };
+        bytes = info.bytes();
         usage = Some(child.usage);
     }
     if let Some(usage) = usage.filter(|_| a[4] != 0) {

@@ -1,8 +1,8 @@
 //! Signals: pending sets, delivery, and the frames of handlers.
 //!
 //! Signals are delivered on the return to user mode ([`deliver`]). The default action is to end the
-//! process or to ignore the signal. A handler gets a frame on its stack with Linux's layout
-//! (`arch/*/kernel/signal*.c`), because programs read it.
+//! process, to stop it ([`crate::job_control`]), or to ignore the signal. A handler gets a frame on
+//! its stack with Linux's layout (`arch/*/kernel/signal*.c`), because programs read it.
 //!
 //! **INV-KERNEL-KILL** `SIGKILL` ends a process whatever its threads wait for.
 //!
@@ -12,7 +12,7 @@
 //! **INV-KERNEL-INIT** No signal that a process sends, or a timer, ends the first process, to which
 //! orphans go.
 //!
-//! Not guaranteed: stopping and continuing.
+//! Not guaranteed: core dumps. The wait status never says that there is one.
 
 #[cfg(target_arch = "aarch64")]
 #[path = "aarch64.rs"]
@@ -21,19 +21,22 @@ mod frame;
 #[path = "x86_64.rs"]
 mod frame;
 
+mod action;
 mod exception;
 mod pending;
 
 use crate::call;
 use crate::errno::Errno;
+use crate::job_control::{is_stop_signal, wait_for_continue};
 use crate::process::ExitStatus;
 use crate::report;
 use crate::task::{CallStop, INIT, Resume, Scheduler, TaskId, Thread, WaitReason, scheduler};
 use core::sync::atomic::{AtomicU64, Ordering};
 use linux_raw_sys::general as linux;
 use pagewright_plant::plant;
-use pagewright_types::VirtAddr;
 
+use action::{SIG_DFL, dumps_core, ignored_by_default};
+pub(crate) use action::{SIG_IGN, SigAction, SigActions};
 pub(crate) use exception::of_exception;
 pub(crate) use frame::{TRAMPOLINE, pop_frame};
 pub(crate) use pending::{PendingSignals, SigCause, SigInfo};
@@ -42,7 +45,9 @@ pub(crate) use pending::{PendingSignals, SigCause, SigInfo};
 macro_rules! signals {
     ($($name:ident),*) => { $(pub(crate) const $name: u8 = linux::$name as u8;)* };
 }
-signals!(SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGKILL, SIGSEGV, SIGPIPE, SIGALRM, SIGCHLD, SIGVTALRM, SIGPROF);
+signals!(
+    SIGHUP, SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGKILL, SIGSEGV, SIGPIPE, SIGALRM, SIGCHLD, SIGCONT, SIGVTALRM, SIGPROF
+);
 
 /// `SEGV_MAPERR`.
 pub(crate) const SEGV_MAPERR: i32 = linux::SEGV_MAPERR as i32;
@@ -55,11 +60,13 @@ pub(crate) const BUS_ADRERR: i32 = linux::BUS_ADRERR as i32;
 pub(crate) const SI_USER: i32 = linux::SI_USER as i32;
 pub(crate) const SI_TKILL: i32 = linux::SI_TKILL;
 /// `SI_KERNEL`: sent by the kernel.
-const SI_KERNEL: i32 = linux::SI_KERNEL as i32;
+pub(crate) const SI_KERNEL: i32 = linux::SI_KERNEL as i32;
 /// `SI_TIMER`: sent by a POSIX timer.
 const SI_TIMER: i32 = linux::SI_TIMER;
 const CLD_EXITED: i32 = linux::CLD_EXITED as i32;
 const CLD_KILLED: i32 = linux::CLD_KILLED as i32;
+const CLD_STOPPED: i32 = linux::CLD_STOPPED as i32;
+const CLD_CONTINUED: i32 = linux::CLD_CONTINUED as i32;
 
 /// The number of signals (`_NSIG`).
 pub(crate) const NSIG: usize = 64;
@@ -113,50 +120,6 @@ impl SignalSet {
     }
 }
 
-/// The action of a process for a signal (`struct sigaction`).
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct SigAction {
-    /// `SIG_DFL`, `SIG_IGN`, or the address of a handler.
-    pub(crate) handler: u64,
-    pub(crate) flags: u64,
-    pub(crate) restorer: u64,
-    pub(crate) mask: SignalSet,
-}
-
-const SIG_DFL: u64 = 0;
-const SIG_IGN: u64 = 1;
-
-/// The actions of a process for all signals.
-#[derive(Clone)]
-pub(crate) struct SigActions {
-    /// The action for signal `n` is at `n - 1`.
-    pub(crate) of: [SigAction; NSIG],
-    /// The code that returns from a handler, for programs without `SA_RESTORER`.
-    pub(crate) trampoline: VirtAddr,
-}
-
-impl SigActions {
-    pub(crate) fn new() -> Self {
-        Self { of: [SigAction::default(); NSIG], trampoline: VirtAddr::ZERO }
-    }
-
-    /// The actions after `execve`: handlers are reset, ignored signals stay ignored.
-    pub(crate) fn for_new_program(&self, trampoline: VirtAddr) -> Self {
-        let of = self.of.map(|action| if action.handler == SIG_IGN { action } else { SigAction::default() });
-        Self { of, trampoline }
-    }
-
-    /// Whether a signal is ignored.
-    pub(crate) fn ignores(&self, signal: u8) -> bool {
-        let handler = self.get(signal).handler;
-        handler == SIG_IGN || handler == SIG_DFL && ignored_by_default(signal)
-    }
-
-    pub(crate) fn get(&self, signal: u8) -> SigAction {
-        self.of[usize::from(signal) - 1]
-    }
-}
-
 /// The signals made pending, and the orders to end, since boot; counted under the scheduler's lock.
 static STOPS: AtomicU64 = AtomicU64::new(1);
 
@@ -175,24 +138,6 @@ pub(crate) struct SignalCheck {
     /// 0 if the thread has never looked.
     stops: u64,
     blocked: SignalSet,
-}
-
-/// Whether the default action ignores the signal.
-///
-/// The signals that stop a process are ignored too, because stopping is not implemented.
-fn ignored_by_default(signal: u8) -> bool {
-    let ignored = [linux::SIGCHLD, linux::SIGURG, linux::SIGWINCH, linux::SIGCONT];
-    let stops = [linux::SIGSTOP, linux::SIGTSTP, linux::SIGTTIN, linux::SIGTTOU];
-    ignored.iter().chain(&stops).any(|known| *known == u32::from(signal))
-}
-
-/// Whether the default action dumps core, which the thread itself does.
-///
-/// Linux: `SIG_KERNEL_COREDUMP_MASK`.
-fn dumps_core(signal: u8) -> bool {
-    let of_errors = [linux::SIGILL, linux::SIGTRAP, linux::SIGABRT, linux::SIGBUS, linux::SIGFPE, linux::SIGSEGV];
-    let others = [linux::SIGQUIT, linux::SIGSYS, linux::SIGXCPU, linux::SIGXFSZ];
-    of_errors.iter().chain(&others).any(|known| *known == u32::from(signal))
 }
 
 /// Whether signals end a process only if an instruction of it caused them (`SIGNAL_UNKILLABLE`).
@@ -227,9 +172,15 @@ impl Thread {
     /// `sig_kernel_coredump`).
     fn is_ended_by(&self, signal: u8) -> bool {
         let by_default = || !self.ignores(signal) && self.actions.lock().get(signal).handler == SIG_DFL;
-        let ends = signal != SIGKILL && !dumps_core(signal) && !self.blocked.contains(signal);
+        let ends = signal != SIGKILL && !dumps_core(signal) && !is_stop_signal(signal);
+        let ends = ends && !self.blocked.contains(signal);
         // INV-KERNEL-FATAL.
         plant!(FatalSignalWaits; false, ends && by_default())
+    }
+
+    /// Whether a signal stops its process.
+    fn is_stopped_by(&self, signal: u8) -> bool {
+        is_stop_signal(signal) && !self.ignores(signal) && self.actions.lock().get(signal).handler == SIG_DFL
     }
 
     /// Blocks another set of signals during a call, until [`Thread::restore_mask`].
@@ -271,7 +222,18 @@ fn deliver_pending(thread: &mut Thread, stops: u64) -> Result<(), CallStop> {
             if let Some(end) = scheduler.must_exit(thread) {
                 return Err(CallStop::Exit(end));
             }
-            scheduler.take_signal(thread)
+            if scheduler.process(thread.process).job.is_stopped() {
+                return Err(wait_for_continue(scheduler));
+            }
+            let info = scheduler.take_signal(thread);
+            if let Some(info) = info.filter(|info| thread.is_stopped_by(info.signal)) {
+                // Under the same lock: a `SIGCONT` that is sent now ends the stop.
+                if scheduler.begin_stop(thread, info.signal) {
+                    return Err(wait_for_continue(scheduler));
+                }
+                continue;
+            }
+            info
         };
         let Some(info) = info else {
             thread.signal_check = SignalCheck { stops, blocked: thread.blocked };
@@ -344,8 +306,23 @@ pub(crate) fn force_signal(thread: &mut Thread, signal: u8, code: i32, cause: Si
 ///
 /// The call fails with `EINTR`, or restarts after the handler if `restarts` and `SA_RESTART` allow
 /// it. Returns `false` if no signal is pending any more, because another thread took it.
-pub(crate) fn interrupt_call(thread: &mut Thread, restarts: bool) -> bool {
-    let Some(signal) = scheduler().next_deliverable(thread) else { return false };
+///
+/// # Errors
+/// [`CallStop`] if the signal stops the process, which makes the call again when it continues.
+pub(crate) fn interrupt_call(thread: &mut Thread, restarts: bool) -> Result<bool, CallStop> {
+    let mut scheduler = scheduler();
+    let signal = loop {
+        let Some(signal) = scheduler.next_deliverable(thread) else { return Ok(false) };
+        if !thread.is_stopped_by(signal) {
+            break signal;
+        }
+        scheduler.take_signal_of(thread, SignalSet(SignalSet::bit(signal)));
+        if scheduler.begin_stop(thread, signal) {
+            thread.resume = Some(Resume::Again);
+            return Err(wait_for_continue(scheduler));
+        }
+    };
+    drop(scheduler);
     let action = thread.actions.lock().get(signal);
     let (number, first) = thread.call;
     if restarts && action.flags & u64::from(linux::SA_RESTART) != 0 {
@@ -355,7 +332,7 @@ pub(crate) fn interrupt_call(thread: &mut Thread, restarts: bool) -> bool {
         thread.context.set_syscall_result(Errno::EINTR.result());
     }
     thread.deadline = None;
-    true
+    Ok(true)
 }
 
 impl Scheduler {
@@ -420,6 +397,7 @@ impl Scheduler {
     /// one in a wait that no signal with a handler ends, and so does a signal that a sleeper does
     /// not survive (`complete_signal`).
     pub(crate) fn post(&mut self, process: TaskId, info: SigInfo) {
+        self.prepare_signal(process, info.signal);
         if self.end_at_once(process, info.signal, |thread| thread.process == process) {
             return;
         }
@@ -432,11 +410,14 @@ impl Scheduler {
 
     /// Ends a process by `SIGKILL`, or by a signal that a sleeper picked by `of` does not survive.
     ///
-    /// Returns whether the signal is dealt with. `SIGKILL` is, even for a process that survives it.
+    /// A stopped process ends by `SIGKILL` only. Returns whether the signal is dealt with.
+    /// `SIGKILL` is, even for a process that survives it.
     fn end_at_once(&mut self, process: TaskId, signal: u8, of: impl Fn(&Thread) -> bool) -> bool {
         // INV-KERNEL-KILL.
         let kills = plant!(KillNotSeen; false, signal == SIGKILL);
-        let is_dealt_with = kills || self.any_sleeper(|thread| of(thread) && thread.is_ended_by(signal));
+        let is_stopped = self.process(process).job.is_stopped();
+        let ends = |thread: &Thread| of(thread) && thread.is_ended_by(signal);
+        let is_dealt_with = kills || !is_stopped && self.any_sleeper(ends);
         if is_dealt_with && !(kills && is_unkillable(process)) {
             self.end_process(process, ExitStatus::Signal(signal));
         }
@@ -446,6 +427,7 @@ impl Scheduler {
     /// Makes a signal pending for a thread, if it exists, and wakes it if it accepts the signal.
     pub(crate) fn post_to_thread(&mut self, id: TaskId, info: SigInfo) {
         let Some(process) = self.threads.get(&id).map(|entry| entry.process) else { return };
+        self.prepare_signal(process, info.signal);
         if self.end_at_once(process, info.signal, |thread| thread.id == id) {
             return;
         }

@@ -1,6 +1,10 @@
 //! What a signal carries, and the signals that are pending.
 
-use super::{CLD_EXITED, CLD_KILLED, SI_KERNEL, SI_TIMER, SI_USER, SignalSet, count_stop};
+use super::{
+    CLD_CONTINUED, CLD_EXITED, CLD_KILLED, CLD_STOPPED, SI_KERNEL, SI_TIMER, SI_USER, SIGCHLD, SIGCONT, SignalSet,
+    count_stop,
+};
+use crate::job_control::JobEvent;
 use crate::process::ExitStatus;
 use crate::task::{TaskId, Thread};
 use alloc::vec::Vec;
@@ -14,7 +18,7 @@ pub(crate) enum SigCause {
     Address(VirtAddr),
     /// A process that sent it, and its user.
     Sender(TaskId, u32),
-    /// The end of a child, with its user and its status.
+    /// The end or the stop of a child, with its user and its status.
     Child(TaskId, u32, u8),
     /// A process that chose the words from offset 16 and 24 on (`rt_sigqueueinfo`).
     Queued(u64, u64),
@@ -45,6 +49,15 @@ impl SigInfo {
             ExitStatus::Signal(by) => (CLD_KILLED, by),
         };
         Self { signal, code, cause: SigCause::Child(child, user, status) }
+    }
+
+    /// The information of the signal for a child that stopped or continued.
+    pub(crate) fn of_job(child: TaskId, user: u32, event: JobEvent) -> Self {
+        let (code, status) = match event {
+            JobEvent::Stopped(by) => (CLD_STOPPED, by),
+            JobEvent::Continued => (CLD_CONTINUED, SIGCONT),
+        };
+        Self { signal: SIGCHLD, code, cause: SigCause::Child(child, user, status) }
     }
 
     /// The information of the signal of a timer.
