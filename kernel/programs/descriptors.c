@@ -14,6 +14,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/file.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -841,6 +842,102 @@ static void bad_results(void)
     close_all();
 }
 
+/* What a descriptor that only names a file is good for, and for nothing else. */
+static void path_only(void)
+{
+    char byte = 0, link[64];
+    struct stat state;
+    struct statfs system;
+    struct iovec part = { &byte, 1 };
+    int made = open("/tmp-named", O_RDWR | O_CREAT, 0600), file = open("/tmp-named", O_PATH | O_RDWR | O_TRUNC, 0);
+    write(made, "x", 1);
+    printf("named: read %ld", told(read(file, &byte, 1)));
+    printf(" write %ld", told(write(file, &byte, 1)));
+    printf(" %ld", told(writev(file, &part, 1)));
+    printf(" %ld", told(pread(file, &byte, 1, 0)));
+    printf(" map %ld", told((long)mmap(0, PAGE, PROT_READ, MAP_PRIVATE, file, 0)));
+    printf(" ioctl %ld", told(ioctl(file, FIONREAD, &byte)));
+    printf(" lseek %ld", told(lseek(file, 0, SEEK_SET)));
+    printf(" mode %ld %ld", told(fchmod(file, 0644)), told(fchown(file, 0, 0)));
+    printf(" size %ld %ld", told(ftruncate(file, 0)), told(fallocate(file, 0, 0, 1)));
+    printf(" sync %ld", told(fsync(file)));
+    printf(" attribute %ld", told(fgetxattr(file, "trusted.a", &byte, 1)));
+    printf(" lock %ld", told(flock(file, LOCK_SH)));
+    printf(" seals %ld flags %ld", told(fcntl(file, F_GET_SEALS)), told(fcntl(file, F_SETFL, O_NONBLOCK)));
+    struct pollfd polled = { file, POLLIN };
+    printf(" poll %ld", told(poll(&polled, 1, 0)));
+    printf(" %x\n", polled.revents);
+    printf("named: stat %ld", told(fstat(file, &state)));
+    printf(" size %ld", (long)state.st_size);
+    printf(" %ld", told(fstatfs(file, &system)));
+    printf(" flags %d", (fcntl(file, F_GETFL) & (O_PATH | O_ACCMODE)) == O_PATH);
+    printf(" %ld", told(fcntl(file, F_GETFD)));
+    int copy = dup(file);
+    printf(" copy %d %ld", copy > 0, told(read(copy, &byte, 1)));
+    snprintf(link, sizeof link, "/proc/self/fd/%d", file);
+    int again = open(link, O_RDONLY);
+    printf(" again %ld", told(read(again, &byte, 1)));
+    int directory = open("/", O_PATH | O_DIRECTORY);
+    printf(" below %d", openat(directory, "tmp-named", O_RDONLY) > 0);
+    printf(" entries %ld", told(syscall(SYS_getdents64, directory, link, sizeof link)));
+    printf(" %ld", told(open("/tmp-named", O_PATH | O_DIRECTORY)));
+    symlink("/tmp-named", "/tmp-link");
+    int itself = open("/tmp-link", O_PATH | O_NOFOLLOW);
+    fstat(itself, &state);
+    printf(" link %d", S_ISLNK(state.st_mode));
+    close_all();
+    mkfifo("/tmp-fifo", 0600);
+    int fifo = open("/tmp-fifo", O_PATH);
+    printf(" fifo %d %ld", fifo > 0, told(read(fifo, &byte, 1)));
+    chmod("/tmp-named", 0);
+    seteuid(1000);
+    printf(" stranger %ld", told(open("/tmp-named", O_RDONLY)));
+    printf(" %d\n", open("/tmp-named", O_PATH) > 0);
+    seteuid(0);
+    unlink("/tmp-fifo");
+    unlink("/tmp-link");
+    close_all();
+}
+
+/* The last word of the line of a mapping. */
+static void show_name(const char *at)
+{
+    char line[512], start[32];
+    FILE *maps = fopen("/proc/self/maps", "r");
+    snprintf(start, sizeof start, "%08lx-", (long)at);
+    while (fgets(line, sizeof line, maps))
+        if (strncmp(line, start, strlen(start)) == 0) {
+            char *name = strchr(line, '/');
+            printf(" '%.4s %.*s'", strchr(line, ' ') + 1, name ? (int)strlen(name) - 1 : 0, name);
+        }
+    fclose(maps);
+}
+
+static void mapped_names(void)
+{
+    int zero = open("/dev/zero", O_RDONLY), file = open("/tmp-named", O_RDWR | O_CREAT, 0600), memory = memfd_create("some", 0);
+    char *constant = mmap(0, PAGE, PROT_READ, MAP_SHARED, zero, 0);
+    printf("zeroes: %d", *constant);
+    printf(" %ld", told(mprotect(constant, PAGE, PROT_READ | PROT_WRITE)));
+    printf(" %ld", told((long)mmap(0, PAGE, PROT_WRITE, MAP_SHARED, zero, 0)));
+    char *private = mmap(0, PAGE, PROT_READ, MAP_PRIVATE, zero, 0);
+    printf(" %ld", told(mprotect(private, PAGE, PROT_READ | PROT_WRITE)));
+    show_name(constant);
+    ftruncate(file, PAGE);
+    ftruncate(memory, PAGE);
+    char *of_file = mmap(0, PAGE, PROT_READ, MAP_SHARED, file, 0), *of_memory = mmap(0, PAGE, PROT_READ, MAP_SHARED, memory, 0);
+    printf("\nnames:");
+    show_name(of_file);
+    show_name(of_memory);
+    link("/tmp-named", "/tmp-other");
+    unlink("/tmp-other");
+    show_name(of_file);
+    unlink("/tmp-named");
+    show_name(of_file);
+    printf("\n");
+    close_all();
+}
+
 int main(int count, char **arguments)
 {
     if (count > 1) {
@@ -861,5 +958,7 @@ int main(int count, char **arguments)
     bad_sockets();
     bad_files();
     bad_results();
+    path_only();
+    mapped_names();
     return 0;
 }

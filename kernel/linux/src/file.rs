@@ -42,7 +42,7 @@ pub(crate) struct OpenFile {
     pub(crate) number: u64,
     pub(crate) target: OpenTarget,
     pub(crate) offset: Mutex<u64>,
-    /// `O_ACCMODE`, `O_APPEND`, `O_NONBLOCK`.
+    /// `O_ACCMODE`, `O_APPEND`, `O_NONBLOCK`, `O_PATH`.
     pub(crate) flags: Mutex<u32>,
     /// Held, if it is a file with a path that is open for writing.
     _writes: Option<WriteAccess>,
@@ -63,12 +63,17 @@ impl OpenFile {
         *self.flags.lock() & flag != 0
     }
 
+    /// Whether it only names a file, and cannot be used to access it (`O_PATH`, `FMODE_PATH`).
+    pub(crate) fn is_path(&self) -> bool {
+        self.has(linux::O_PATH)
+    }
+
     pub(crate) fn can_read(&self) -> bool {
-        *self.flags.lock() & linux::O_ACCMODE != linux::O_WRONLY
+        !self.is_path() && *self.flags.lock() & linux::O_ACCMODE != linux::O_WRONLY
     }
 
     pub(crate) fn can_write(&self) -> bool {
-        *self.flags.lock() & linux::O_ACCMODE != linux::O_RDONLY
+        !self.is_path() && *self.flags.lock() & linux::O_ACCMODE != linux::O_RDONLY
     }
 
     /// The inode, if the file has one.

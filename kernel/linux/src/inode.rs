@@ -344,7 +344,7 @@ impl Inode {
     /// `ENODEV` if this is no file, and those of the memory manager.
     pub(crate) fn object(&self) -> Result<pagewright_sync::Arc<FileObject>, Errno> {
         if let InodeKind::Archive(file) = &self.kind {
-            return file.object(&self.path());
+            return file.object(&procfs::path_of(self));
         }
         self.shmem().ok_or(Errno::ENODEV)
     }

@@ -209,7 +209,7 @@ fn descriptor_target(open: &OpenFile) -> String {
 }
 
 /// The path of an inode, which says if it was removed (`d_path`).
-fn path_of(node: &Inode) -> String {
+pub(crate) fn path_of(node: &Inode) -> String {
     let path = node.path();
     if path.starts_with('/') && node.attributes().links > 0 {
         path

@@ -253,8 +253,20 @@ pub(crate) fn remove(path: &str, directory: bool, caller: &Credentials) -> Resul
 fn unlink(nodes: &mut Nodes, path: &str) -> Option<Arc<Inode>> {
     let removed = nodes.remove(path)?;
     removed.change(|attributes| attributes.links -= 1);
+    note_deleted(&removed);
     note_change(nodes, path);
     Some(removed)
+}
+
+/// Has `/proc/PID/maps` show that no path leads to a file any more.
+fn note_deleted(node: &Inode) {
+    let object = match &node.kind {
+        InodeKind::Archive(file) => file.known_object(),
+        _ => node.shmem(),
+    };
+    if let Some(object) = object.filter(|_| node.attributes().links == 0) {
+        object.note_deleted();
+    }
 }
 
 /// Notes that the directory of a path has changed.

@@ -142,8 +142,17 @@ pub(crate) struct Thread {
 }
 
 impl Thread {
-    /// The open file behind a descriptor.
+    /// The open file behind a descriptor, to be accessed (`fdget`).
+    ///
+    /// # Errors
+    /// `EBADF`, also for a file that was opened with `O_PATH`.
     pub(crate) fn open_file(&self, number: u64) -> Result<Arc<OpenFile>, Errno> {
+        let open = self.named_file(number)?;
+        if open.is_path() { Err(Errno::EBADF) } else { Ok(open) }
+    }
+
+    /// The open file behind a descriptor, which may only name it (`fdget_raw`).
+    pub(crate) fn named_file(&self, number: u64) -> Result<Arc<OpenFile>, Errno> {
         Ok(self.files.lock().get(number)?.open.clone())
     }
 

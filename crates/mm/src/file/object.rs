@@ -128,6 +128,8 @@ pub struct FileObject<P: Platform> {
     executable: bool,
     /// See [`FileObject::is_unevictable`].
     unevictable: AtomicBool,
+    /// See [`FileObject::note_deleted`].
+    deleted: AtomicBool,
     /// The tmpfs whose limit its pages count against.
     tmpfs: Option<Arc<Tmpfs>>,
     /// See [`FileObject::removals`].
@@ -156,6 +158,7 @@ impl<P: Platform> FileObject<P> {
             seals: AtomicU32::new(options.seals.bits()),
             executable: options.executable,
             unevictable: AtomicBool::new(false),
+            deleted: AtomicBool::new(false),
             tmpfs: options.tmpfs,
             removals: AtomicU64::new(0),
             evicted_key: AtomicU64::new(0),
@@ -171,6 +174,18 @@ impl<P: Platform> FileObject<P> {
     /// The path that `/proc/PID/maps` shows.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Notes that the last path that led to the object was removed.
+    ///
+    /// `/proc/PID/maps` then shows ` (deleted)` after its path (`d_path`).
+    pub fn note_deleted(&self) {
+        self.deleted.store(true, Ordering::Relaxed);
+    }
+
+    /// What follows the path in `/proc/PID/maps`.
+    pub(crate) fn name_suffix(&self) -> &'static str {
+        if self.deleted.load(Ordering::Relaxed) { " (deleted)" } else { "" }
     }
 
     /// What backs the object.

@@ -21,6 +21,8 @@ pub(super) struct MapsLine<'a> {
     pub(super) inode: u32,
     /// A word in brackets, or a path; without it, the line ends after the inode and a space.
     pub(super) name: Option<&'a str>,
+    /// What follows the name.
+    pub(super) name_suffix: &'static str,
 }
 
 impl<'a> MapsLine<'a> {
@@ -31,7 +33,8 @@ impl<'a> MapsLine<'a> {
             Some(file) => (vma.pgoff() * PAGE_SIZE, file.id().raw(), Some(file.name())),
             None => (0, 0, anonymous_name(map, range)),
         };
-        Self { range, rights: vma.rights(), shared: vma.is_shared(), offset, inode, name }
+        let name_suffix = vma.file().map_or("", |file| file.name_suffix());
+        Self { range, rights: vma.rights(), shared: vma.is_shared(), offset, inode, name, name_suffix }
     }
 
     pub(super) fn write(&self, out: &mut dyn Write) -> fmt::Result {
@@ -43,6 +46,7 @@ impl<'a> MapsLine<'a> {
             let missing = NAME_COLUMN.saturating_sub(counted.written);
             write!(counted, "{:missing$} ", "")?;
             escape(name, &mut counted)?;
+            counted.write_str(self.name_suffix)?;
         }
         counted.write_char('\n')
     }

@@ -142,7 +142,8 @@ impl<P: Platform> Mm<P> {
             PageRange::new(first, end)
         };
         let rights = Rights::empty();
-        MapsLine { range, rights, shared: false, offset: 0, inode: 0, name: Some("[rollup]") }.write(out)?;
+        MapsLine { range, rights, shared: false, offset: 0, inode: 0, name: Some("[rollup]"), name_suffix: "" }
+            .write(out)?;
         figures(out, &stats, true)
     }
 }

@@ -48,7 +48,7 @@ fn named(thread: &Thread, directory: u64, name: VirtAddr, flags: u32) -> Result<
         if directory as i32 == linux::AT_FDCWD {
             return Ok(thread.fs.lock().directory.clone());
         }
-        return thread.open_file(directory)?.inode().cloned().ok_or(Errno::EINVAL);
+        return thread.named_file(directory)?.inode().cloned().ok_or(Errno::EINVAL);
     }
     let follow = flags & linux::AT_SYMLINK_NOFOLLOW == 0;
     path::find(thread, &path_at(thread, directory, name)?, follow)
@@ -167,7 +167,7 @@ fn magic(node: &Inode) -> u32 {
 
 /// `fstatfs`.
 pub(super) fn fstatfs(thread: &mut Thread, a: Arguments) -> SyscallResult {
-    let open = thread.open_file(a[0])?;
+    let open = thread.named_file(a[0])?;
     let magic = match &open.target {
         OpenTarget::Inode(node) => magic(node),
         OpenTarget::Pipe(end) => end.fifo().map_or(linux::PIPEFS_MAGIC, |node| magic(node)),

@@ -40,7 +40,7 @@ pub(super) fn close(thread: &mut Thread, a: Arguments) -> SyscallResult {
 }
 
 pub(super) fn dup(thread: &mut Thread, a: Arguments) -> SyscallResult {
-    let open = thread.open_file(a[0])?;
+    let open = thread.named_file(a[0])?;
     Ok(thread.add_descriptor(&open, false)?)
 }
 
@@ -84,7 +84,7 @@ pub(super) fn fsync(thread: &mut Thread, a: Arguments) -> SyscallResult {
 
 /// `dup2` and `dup3` with two different numbers.
 pub(super) fn duplicate_to(thread: &Thread, from: u64, to: u64, flags: u32) -> SyscallResult {
-    let open = thread.open_file(from)?;
+    let open = thread.named_file(from)?;
     let close_on_exec = flags & linux::O_CLOEXEC != 0;
     let limit = thread.descriptor_limit();
     let replaced = thread.files.lock().set(to, &open, close_on_exec, limit);
@@ -129,7 +129,13 @@ pub(super) fn add_two(thread: &Thread, opens: &[Arc<OpenFile>; 2], close_on_exec
 
 pub(super) fn fcntl(thread: &mut Thread, a: Arguments) -> SyscallResult {
     // Dropped after the table is unlocked.
-    let open = thread.open_file(a[0])?;
+    let open = thread.named_file(a[0])?;
+    // `check_fcntl_cmd`
+    const OF_DESCRIPTOR: [u32; 5] =
+        [linux::F_DUPFD, linux::F_DUPFD_CLOEXEC, linux::F_GETFD, linux::F_SETFD, linux::F_GETFL];
+    if open.is_path() && !OF_DESCRIPTOR.contains(&(a[1] as u32)) {
+        return Err(Errno::EBADF.into());
+    }
     if let Some(result) = lock::fcntl(thread, &open, a) {
         return result;
     }

@@ -112,7 +112,7 @@ fn utime(thread: &mut Thread, a: Arguments) -> SyscallResult {
 
 fn dup2(thread: &mut Thread, a: Arguments) -> SyscallResult {
     if a[0] == a[1] {
-        thread.open_file(a[0])?;
+        thread.named_file(a[0])?;
         return Ok(a[0]);
     }
     descriptor::duplicate_to(thread, a[0], a[1], 0)

@@ -68,7 +68,7 @@ pub(super) fn linkat(thread: &mut Thread, a: Arguments) -> SyscallResult {
         return Err(Errno::EINVAL.into());
     }
     let node = if flags & linux::AT_EMPTY_PATH != 0 && thread.space.read_path(address(a[1]))?.is_empty() {
-        thread.open_file(a[0])?.inode().cloned().ok_or(Errno::EXDEV)?
+        thread.named_file(a[0])?.inode().cloned().ok_or(Errno::EXDEV)?
     } else {
         let follow = flags & linux::AT_SYMLINK_FOLLOW != 0;
         path::find(thread, &path_at(thread, a[0], address(a[1]))?, follow)?

@@ -3,18 +3,21 @@
 use super::table::missing;
 use super::{Arguments, clone, futex, swap};
 use crate::errno::Errno;
+use crate::file::OpenFile;
 use crate::inode::InodeKind;
 use crate::memory::mm;
 use crate::record;
-use crate::task::{CallStop, SyscallResult, Thread};
+use crate::task::{SyscallResult, Thread};
+use alloc::sync::Arc;
 use pagewright_arch::Isa;
 use pagewright_hal::Machine;
-use pagewright_mm::space::AdviceTarget;
-use pagewright_mm::{MapFlags, Protection};
+use pagewright_mm::file::FileKind;
+use pagewright_mm::space::{AdviceTarget, FileMapping};
+use pagewright_mm::{MapFlags, MapRequest, Protection};
 use pagewright_syscall::{
     CallRange, CallingProcess, DecodedCall, LinuxCall, MemoryRequest, MmapRequest, ProcessMadviseRequest,
 };
-use pagewright_types::{IsaKind, VirtAddr};
+use pagewright_types::{IsaKind, PAGE_SIZE, Rights, VirtAddr};
 
 /// The instruction set whose numbers and registers programs use.
 pub(super) const ISA: IsaKind = <<Machine as pagewright_arch::Effects>::Isa as Isa>::KIND;
@@ -24,10 +27,7 @@ pub(super) fn serve(thread: &mut Thread, call: LinuxCall, a: Arguments) -> Sysca
     thread.space.set_privileges(thread.process, thread.credentials.privileges());
     match call.decode(ISA, a) {
         Ok(DecodedCall::Memory(MemoryRequest::ProcessMadvise(request))) => process_madvise(thread, &request),
-        Ok(DecodedCall::Memory(MemoryRequest::Mmap(request))) => {
-            let request = of_zero_device(thread, request)?;
-            serve_request(thread, &MemoryRequest::Mmap(request))
-        }
+        Ok(DecodedCall::Memory(MemoryRequest::Mmap(request))) => serve_mmap(thread, request),
         Ok(DecodedCall::Memory(request)) => serve_request(thread, &request),
         Ok(DecodedCall::Clone(request)) => clone::clone(thread, &request),
         Ok(DecodedCall::Futex(request)) => futex::futex(thread, &request),
@@ -37,22 +37,41 @@ pub(super) fn serve(thread: &mut Thread, call: LinuxCall, a: Arguments) -> Sysca
     }
 }
 
-/// A mapping of `/dev/zero` as the anonymous one that it is (`mmap_zero`).
-fn of_zero_device(thread: &Thread, request: MmapRequest) -> Result<MmapRequest, CallStop> {
-    if request.flags.contains(MapFlags::ANONYMOUS) {
-        return Ok(request);
-    }
-    let Ok(open) = thread.open_file(request.fd.into()) else { return Ok(request) };
-    if !open.inode().is_some_and(|node| matches!(node.kind, InodeKind::Zero)) {
-        return Ok(request);
-    }
-    // A shared mapping that can be written needs a file that was opened for writing.
+/// Serves `mmap`; a mapping of `/dev/zero` is anonymous memory (`mmap_zero`).
+fn serve_mmap(thread: &Thread, request: MmapRequest) -> SyscallResult {
+    let is_zero = |open: &Arc<OpenFile>| open.inode().is_some_and(|node| matches!(node.kind, InodeKind::Zero));
+    let zero = match thread.open_file(request.fd.into()) {
+        Ok(open) if !request.flags.contains(MapFlags::ANONYMOUS) && is_zero(&open) => open,
+        _ => return serve_request(thread, &MemoryRequest::Mmap(request)),
+    };
     let shared = request.flags.contains(MapFlags::SHARED);
     let stores = shared && request.protection.contains(Protection::WRITE);
-    if !open.can_read() || stores && !open.can_write() {
+    if !zero.can_read() || stores && !zero.can_write() {
         return Err(Errno::EACCES.into());
     }
-    Ok(MmapRequest { flags: request.flags | MapFlags::ANONYMOUS, offset: 0, ..request })
+    if shared && !zero.can_write() {
+        return map_constant_zeroes(thread, &request);
+    }
+    let request = MmapRequest { flags: request.flags | MapFlags::ANONYMOUS, offset: 0, ..request };
+    serve_request(thread, &MemoryRequest::Mmap(request))
+}
+
+/// Maps `/dev/zero`, shared and not opened for writing: `mprotect` cannot make it writable.
+fn map_constant_zeroes(thread: &Thread, request: &MmapRequest) -> SyscallResult {
+    let MmapRequest { addr, len, protection, flags, .. } = *request;
+    let bytes = len.checked_next_multiple_of(PAGE_SIZE).unwrap_or(len);
+    record::ordered(|| {
+        let object = mm().add_file("/dev/zero", FileKind::Shmem, bytes)?;
+        let file = FileMapping { file: &object, offset: 0, opened: Rights::READ | Rights::EXEC };
+        let mapped =
+            mm().mmap(thread.space(), &MapRequest { addr, len, rights: protection.rights(), flags, file: Some(file) });
+        mm().close_file(&object);
+        let at = mapped?.raw();
+        if record::is_on() {
+            record_mmap(thread, request, at);
+        }
+        Ok(at)
+    })
 }
 
 fn serve_request(thread: &Thread, request: &MemoryRequest) -> SyscallResult {

@@ -221,7 +221,7 @@ impl Control {
         self.files.try_reserve(numbers.len())?;
         for number in numbers {
             let number = u64::try_from(number).map_err(|_| Errno::EBADF)?;
-            self.files.push(InFlightFile::new(thread.open_file(number)?, &thread.credentials));
+            self.files.push(InFlightFile::new(thread.named_file(number)?, &thread.credentials));
         }
         Ok(())
     }

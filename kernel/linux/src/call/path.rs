@@ -83,7 +83,7 @@ pub(super) fn faccessat2(thread: &mut Thread, a: Arguments) -> SyscallResult {
         caller.capabilities.effective = effective;
     }
     let node = if flags & linux::AT_EMPTY_PATH != 0 && thread.space.read_path(address(a[1]))?.is_empty() {
-        thread.open_file(a[0])?.inode().cloned().ok_or(Errno::EACCES)?
+        thread.named_file(a[0])?.inode().cloned().ok_or(Errno::EACCES)?
     } else {
         let (path, follow) = (path_at(thread, a[0], address(a[1]))?, flags & linux::AT_SYMLINK_NOFOLLOW == 0);
         find_as(thread, &path, follow, &caller)?
@@ -146,8 +146,23 @@ pub(super) fn umask(thread: &mut Thread, a: Arguments) -> SyscallResult {
     Ok(core::mem::replace(&mut thread.fs.lock().umask, mask).into())
 }
 
+/// The flags that have an effect together with `O_PATH` (`O_PATH_FLAGS`).
+const PATH_ONLY: u32 = linux::O_DIRECTORY | linux::O_NOFOLLOW | linux::O_PATH | linux::O_CLOEXEC;
+
+/// Opens a path with `O_PATH`: the descriptor names the file, and no right to access it is needed.
+fn open_path_only(thread: &Thread, path: &str, flags: u32) -> SyscallResult {
+    let node = find(thread, path, flags & linux::O_NOFOLLOW == 0)?;
+    if flags & linux::O_DIRECTORY != 0 && !node.is_directory() {
+        return Err(Errno::ENOTDIR.into());
+    }
+    add(thread, OpenTarget::Inode(node), flags, None)
+}
+
 /// Opens a path.
 pub(super) fn open(thread: &mut Thread, path: &str, flags: u32, mode: u32) -> SyscallResult {
+    if flags & linux::O_PATH != 0 {
+        return open_path_only(thread, path, flags & PATH_ONLY);
+    }
     let exclusive = flags & (linux::O_CREAT | linux::O_EXCL) == linux::O_CREAT | linux::O_EXCL;
     // What is to be made is not behind a link (`build_open_flags`).
     let follow = flags & linux::O_NOFOLLOW == 0 && !exclusive;
@@ -203,7 +218,7 @@ pub(super) fn open(thread: &mut Thread, path: &str, flags: u32, mode: u32) -> Sy
 
 /// Adds a descriptor for what was opened with these flags.
 fn add(thread: &Thread, target: OpenTarget, flags: u32, writes: Option<WriteAccess>) -> SyscallResult {
-    let kept = linux::O_ACCMODE | linux::O_APPEND | linux::O_NONBLOCK;
+    let kept = linux::O_ACCMODE | linux::O_APPEND | linux::O_NONBLOCK | linux::O_PATH;
     let open = OpenFile::with_access(target, flags & kept, writes);
     let close_on_exec = flags & linux::O_CLOEXEC != 0;
     Ok(thread.add_descriptor(&open, close_on_exec)?)

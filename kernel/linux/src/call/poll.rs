@@ -91,6 +91,7 @@ fn poll_one(scheduler: &Scheduler, thread: &Thread, entry: &mut [u8]) -> Option<
     } else {
         match thread.files.lock().get(number as u64) {
             Err(_) => linux::POLLNVAL,
+            Ok(descriptor) if descriptor.open.is_path() => linux::POLLNVAL,
             Ok(descriptor) => ready::events(scheduler, &descriptor.open) & (wanted | ALWAYS),
         }
     };

@@ -81,7 +81,7 @@ fn request(
     } else if is_path {
         thread.fs.lock().directory.clone()
     } else {
-        thread.open_file(a[0])?.inode().cloned().ok_or(Errno::EACCES)?
+        thread.named_file(a[0])?.inode().cloned().ok_or(Errno::EACCES)?
     };
     if matches!(node.kind, InodeKind::Link(_)) {
         return Err(Errno::ELOOP);

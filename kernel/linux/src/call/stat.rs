@@ -95,7 +95,7 @@ fn put(bytes: &mut [u8], at: usize, value: &[u8]) {
 }
 
 fn of_descriptor(thread: &Thread, number: u64) -> Result<FileAttributes, Errno> {
-    Ok(of_open(&*thread.open_file(number)?))
+    Ok(of_open(&*thread.named_file(number)?))
 }
 
 fn of_open(open: &OpenFile) -> FileAttributes {
