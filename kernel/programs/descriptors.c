@@ -938,6 +938,53 @@ static void mapped_names(void)
     close_all();
 }
 
+static void ranges(void)
+{
+    int first = dup(1), flags;
+    for (int i = 1; i < 6; i++)
+        dup(1);
+    printf("ranges: %ld", told(syscall(SYS_close_range, first + 1, first, 0)));
+    printf(" %ld", told(syscall(SYS_close_range, first, first, 1)));
+    printf(" %ld", told(syscall(SYS_close_range, first + 1, first + 2, 4)));
+    printf(" %d%d", fcntl(first, F_GETFD), fcntl(first + 1, F_GETFD));
+    printf(" %ld", told(syscall(SYS_close_range, first + 2, first + 3, 0)));
+    printf(" %ld", told(fcntl(first + 2, F_GETFD)));
+    printf(" %ld", told(fcntl(first + 4, F_GETFD)));
+    printf(" %ld", told(syscall(SYS_close_range, first + 1, ~0u, 2)));
+    printf(" %ld", told(fcntl(first + 5, F_GETFD)));
+    printf(" %d\n", fcntl(first, F_GETFD));
+    close(first);
+}
+
+static void sparse(void)
+{
+    char byte = 'x', two[2] = "";
+    struct iovec parts[2] = { { two, 1 }, { two + 1, 1 } }, one = { &byte, 1 };
+    int file = memfd_create("sparse", 0), pipes[2];
+    ftruncate(file, 8 * PAGE + 10);
+    pwrite(file, &byte, 1, 2 * PAGE + 5);
+    pwrite(file, &byte, 1, 3 * PAGE);
+    pwrite(file, &byte, 1, 6 * PAGE);
+    long from[] = { 0, 2 * PAGE, 2 * PAGE + 7, 4 * PAGE + 1, 6 * PAGE, 7 * PAGE, 8 * PAGE + 9, 8 * PAGE + 10, -1 };
+    printf("sparse:");
+    for (int i = 0; i < 9; i++)
+        printf(" %ld/%ld", told(lseek(file, from[i], SEEK_DATA)), told(lseek(file, from[i], SEEK_HOLE)));
+    fallocate(file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 2 * PAGE, PAGE);
+    printf(" %ld %ld\n", told(lseek(file, 0, SEEK_DATA)), told(lseek(file, 3 * PAGE, SEEK_CUR)));
+    ftruncate(file, 0);
+    lseek(file, 0, SEEK_SET);
+    printf("positions: %ld", told(pwritev2(file, &one, 1, 3, 0)));
+    printf(" %ld", told(pwritev2(file, &one, 1, -1, 0)));
+    printf(" %ld", told(lseek(file, 0, SEEK_CUR)));
+    printf(" %ld", told(preadv2(file, parts, 2, 2, 0)));
+    printf(" %d%d", two[0], two[1]);
+    printf(" %ld", told(preadv2(file, parts, 2, -1, 0)));
+    printf(" %ld %ld", told(preadv2(file, parts, 2, 0, 0x4000000)), told(preadv2(file, parts, 2, -2, 0)));
+    pipe(pipes);
+    printf(" %ld %ld %ld\n", told(pwritev2(pipes[1], &one, 1, 0, 0)), told(pwritev2(pipes[1], &one, 1, -1, 0)), told(preadv(file, parts, 1, 0)));
+    close_all();
+}
+
 int main(int count, char **arguments)
 {
     if (count > 1) {
@@ -960,5 +1007,7 @@ int main(int count, char **arguments)
     bad_results();
     path_only();
     mapped_names();
+    ranges();
+    sparse();
     return 0;
 }

@@ -1,10 +1,12 @@
-/* Calls about memory that programs make seldom: remap_file_pages, futex_waitv, process_mrelease, shmctl with locked segments, huge pages. Prints a line for each group. */
+/* Calls about memory that programs make seldom: remap_file_pages, futex_waitv, process_mrelease, shmctl with locked segments, huge pages; locks
+   that know their owner, signals by pidfd. Prints a line for each group. */
 /* Tests INV-RECLAIM-UNEVICTABLE, INV-KERNEL-WORDS, INV-KERNEL-LOCKED. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/futex.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -25,6 +27,9 @@ enum { PAGE = 4096 };
 #endif
 #ifndef SYS_process_mrelease
 #define SYS_process_mrelease 448
+#endif
+#ifndef SYS_pidfd_send_signal
+#define SYS_pidfd_send_signal 424
 #endif
 #ifndef SHM_STAT_ANY
 #define SHM_STAT_ANY 15
@@ -397,13 +402,205 @@ static void huge(void)
     close(fd);
 }
 
+/* A lock whose word has the number of its owner. */
+static unsigned *lock_word;
+static volatile int owner_ends, interrupted;
+
+static long pi(int command, unsigned *word, long ms)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_nsec += ms * 1000000;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    return told(syscall(SYS_futex, word, command | FUTEX_PRIVATE_FLAG, 0, ms ? &until : 0));
+}
+
+static void pause_ms(long ms)
+{
+    struct timespec time = { ms / 1000, ms % 1000 * 1000000 };
+    while (nanosleep(&time, &time) == -1)
+        ;
+}
+
+static void *owns(void *until)
+{
+    *lock_word = 0;
+    pi(FUTEX_LOCK_PI, lock_word, 0);
+    while (!owner_ends)
+        pause_ms(5);
+    if (until)
+        printf(" unlock %ld", pi(FUTEX_UNLOCK_PI, lock_word, 0));
+    return 0;
+}
+
+static void handles(int signal)
+{
+    interrupted = 1;
+}
+
+static void *disturbs(void *to)
+{
+    while (!(*lock_word & FUTEX_WAITERS))
+        pause_ms(5);
+    pause_ms(50);
+    pthread_kill(*(pthread_t *)to, SIGUSR1);
+    pause_ms(50);
+    owner_ends = 1;
+    return 0;
+}
+
+static void owned(void)
+{
+    unsigned word = 0, me = syscall(SYS_gettid);
+    pthread_t thread, other, self = pthread_self();
+    lock_word = &word;
+    printf("owner: %ld", pi(FUTEX_LOCK_PI, &word, 0));
+    printf(" %d", word == me);
+    printf(" %ld", pi(FUTEX_LOCK_PI, &word, 0));
+    printf(" %ld", pi(FUTEX_TRYLOCK_PI, &word, 0));
+    printf(" %d", word == me);
+    printf(" %ld", pi(FUTEX_UNLOCK_PI, &word, 0));
+    printf(" %u", word);
+    printf(" %ld", pi(FUTEX_UNLOCK_PI, &word, 0));
+    word = 0x1ffffff0;
+    printf(" %ld", pi(FUTEX_LOCK_PI, &word, 0));
+    word = FUTEX_OWNER_DIED;
+    printf(" %ld", pi(FUTEX_LOCK_PI, &word, 0));
+    printf(" %d", word == (me | FUTEX_OWNER_DIED));
+    printf(" %ld", told(syscall(SYS_futex, (char *)&word + 1, FUTEX_LOCK_PI, 0, 0)));
+    printf(" %ld\n", told(syscall(SYS_futex, "text", FUTEX_LOCK_PI, 0, 0)));
+    word = 0;
+    owner_ends = 0;
+    pthread_create(&thread, 0, owns, &word);
+    while (!*(volatile unsigned *)&word)
+        pause_ms(5);
+    printf("other: try %ld", pi(FUTEX_TRYLOCK_PI, &word, 0));
+    printf(" %x", word & ~FUTEX_TID_MASK);
+    printf(" unlock %ld", pi(FUTEX_UNLOCK_PI, &word, 0));
+    printf(" late %ld", pi(FUTEX_LOCK_PI, &word, 50));
+    struct sigaction action = { .sa_handler = handles };
+    sigaction(SIGUSR1, &action, 0);
+    pthread_create(&other, 0, disturbs, &self);
+    long got = pi(FUTEX_LOCK_PI, &word, 0);
+    pthread_join(thread, 0);
+    pthread_join(other, 0);
+    printf(" lock %ld %d %x interrupted %d", got, (word & FUTEX_TID_MASK) == me, word & ~FUTEX_TID_MASK, interrupted);
+    printf(" unlock %ld", pi(FUTEX_UNLOCK_PI, &word, 0));
+    printf(" %x\n", word);
+    owner_ends = 0;
+    word = 0;
+    pthread_create(&thread, 0, owns, 0);
+    while (!*(volatile unsigned *)&word)
+        pause_ms(5);
+    pthread_create(&other, 0, disturbs, &self);
+    got = pi(FUTEX_LOCK_PI, &word, 0);
+    pthread_join(thread, 0);
+    pthread_join(other, 0);
+    printf("ended: %ld %d %x\n", got, (word & FUTEX_TID_MASK) == me, word & FUTEX_OWNER_DIED);
+}
+
+static pthread_mutex_t mutex;
+static int sum;
+
+static void *adds(void *unused)
+{
+    for (int i = 0; i < 500; i++) {
+        pthread_mutex_lock(&mutex);
+        sum++;
+        if (i % 16 == 0)
+            sched_yield();
+        pthread_mutex_unlock(&mutex);
+    }
+    return 0;
+}
+
+static void *leaves(void *unused)
+{
+    pthread_mutex_lock(&mutex);
+    return 0;
+}
+
+static void inherited(void)
+{
+    pthread_mutexattr_t attributes;
+    pthread_t threads[4];
+    pthread_mutexattr_init(&attributes);
+    pthread_mutexattr_setprotocol(&attributes, PTHREAD_PRIO_INHERIT);
+    pthread_mutexattr_setrobust(&attributes, PTHREAD_MUTEX_ROBUST);
+    printf("mutex: %d", pthread_mutex_init(&mutex, &attributes));
+    for (int i = 0; i < 4; i++)
+        pthread_create(threads + i, 0, adds, 0);
+    for (int i = 0; i < 4; i++)
+        pthread_join(threads[i], 0);
+    printf(" %d", sum);
+    pthread_create(threads, 0, leaves, 0);
+    pthread_join(threads[0], 0);
+    printf(" died %d", pthread_mutex_lock(&mutex) == EOWNERDEAD);
+    printf(" %d", pthread_mutex_consistent(&mutex));
+    printf(" %d\n", pthread_mutex_unlock(&mutex));
+}
+
+static void told_by_pidfd(void)
+{
+    siginfo_t info;
+    pid_t child = fork();
+    if (child == 0)
+        for (;;)
+            pause();
+    int fd = syscall(SYS_pidfd_open, child, 0), mine = syscall(SYS_pidfd_open, getpid(), 0);
+    memset(&info, 0, sizeof info);
+    info.si_signo = SIGTERM;
+    printf("pidfd: %ld", told(syscall(SYS_pidfd_send_signal, fd, 0, 0, 0)));
+    printf(" %ld", told(syscall(SYS_pidfd_send_signal, 1, SIGTERM, 0, 0)));
+    printf(" %ld", told(syscall(SYS_pidfd_send_signal, fd, 65, 0, 0)));
+    printf(" %ld", told(syscall(SYS_pidfd_send_signal, fd, SIGTERM, 0, 64)));
+    printf(" %ld", told(syscall(SYS_pidfd_send_signal, fd, SIGTERM, &info, 0)));
+    printf(" %ld", told(syscall(SYS_pidfd_send_signal, fd, SIGUSR1, &info, 0)));
+    info.si_code = SI_QUEUE;
+    printf(" %ld", told(syscall(SYS_pidfd_send_signal, fd, SIGTERM, &info, 0)));
+    int status;
+    waitpid(child, &status, 0);
+    printf(" %x", status);
+    printf(" %ld", told(syscall(SYS_pidfd_send_signal, fd, SIGTERM, 0, 0)));
+    interrupted = 0;
+    printf(" %ld", told(syscall(SYS_pidfd_send_signal, mine, SIGUSR1, 0, 0)));
+    printf(" %d\n", interrupted);
+}
+
+/* What /proc/sys/kernel says and takes. */
+static void kernel_settings(void)
+{
+    char text[32] = "";
+    int file = open("/proc/sys/kernel/pid_max", O_RDONLY);
+    read(file, text, sizeof text - 1);
+    printf("pid_max %d", atoi(text));
+    file = open("/proc/sys/kernel/shmmax", O_RDWR);
+    printf(" shmmax %ld", told(write(file, "8192\n", 5)));
+    printf(" %ld", told(write(file, "x", 1)));
+    lseek(file, 0, SEEK_SET);
+    printf(" %ld", told(write(file, "x", 1)));
+    memset(text, 0, sizeof text);
+    pread(file, text, sizeof text - 1, 0);
+    printf(" %d", atoi(text));
+    int id = shmget(IPC_PRIVATE, 8192, 0600);
+    printf(" %d %ld\n", id >= 0, told(shmget(IPC_PRIVATE, 8193, 0600)));
+    shmctl(id, IPC_RMID, 0);
+    pwrite(file, "18446744073692774399\n", 21, 0);
+}
+
 int main()
 {
+    setvbuf(stdout, 0, _IONBF, 0);
     remapped();
     several();
     released();
     segments();
     locked();
     huge();
+    owned();
+    inherited();
+    told_by_pidfd();
+    kernel_settings();
     return 0;
 }

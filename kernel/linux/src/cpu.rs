@@ -184,7 +184,7 @@ fn resume(thread: &mut Thread) -> Result<(), CallStop> {
         // The registers are still those of the call. Restarting it from user mode could run a
         // signal handler first, which makes other calls.
         Resume::Again => serve_call(thread),
-        Resume::Interrupted { restarts } => {
+        Resume::Interrupted { restart } => {
             let moved = thread.bytes_moved > 0;
             if let Some(messages) = thread.messages.as_mut().filter(|messages| moved || messages.moved > 0) {
                 messages.is_interrupted = true;
@@ -196,7 +196,7 @@ fn resume(thread: &mut Thread) -> Result<(), CallStop> {
                 thread.deadline = None;
                 return Ok(());
             }
-            if signal::interrupt_call(thread, restarts)? {
+            if signal::interrupt_call(thread, restart)? {
                 (thread.opening, thread.messages) = (None, None);
                 Ok(())
             } else {

@@ -395,6 +395,7 @@ pub(crate) fn start_init(options: &Options) {
         bytes_moved: 0,
         messages: None,
         words: Vec::new(),
+        inherits: None,
         opening: None,
         resume: None,
         deadline: None,

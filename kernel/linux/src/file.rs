@@ -263,6 +263,12 @@ impl DescriptorTable {
         Ok(number as u64)
     }
 
+    /// The first descriptor from this number on.
+    pub(crate) fn next_used(&self, from: u32) -> Option<u32> {
+        let mut slots = self.slots.iter().enumerate().skip(from as usize);
+        slots.find(|(_, slot)| slot.is_some()).map(|(number, _)| number as u32)
+    }
+
     /// The numbers of all descriptors.
     pub(crate) fn numbers(&self) -> Vec<u32> {
         let used = self.slots.iter().enumerate().filter(|(_, slot)| slot.is_some());

@@ -21,7 +21,7 @@ use crate::process_memory::ProcessMemory;
 use crate::procfs;
 use crate::ramfs;
 use crate::socket::Socket;
-use crate::system_name::SystemName;
+use crate::sysctl::Sysctl;
 use crate::task::TaskId;
 use crate::timers::realtime_ns;
 use crate::zram::{self, ZramAttribute};
@@ -65,7 +65,7 @@ pub(crate) enum InodeKind {
     /// `/proc/PID/oom_score_adj`.
     OomScoreAdj(Arc<TaskId>),
     /// A name of the machine.
-    SystemName(SystemName),
+    Sysctl(Sysctl),
     /// The memory of a process.
     Memory(ProcessMemory),
     /// The name of a socket.
@@ -277,7 +277,7 @@ impl Inode {
             | InodeKind::Setting(_)
             | InodeKind::OfMemory(_)
             | InodeKind::OomScoreAdj(_)
-            | InodeKind::SystemName(_)
+            | InodeKind::Sysctl(_)
             | InodeKind::Memory(_)
             | InodeKind::Socket(_)
             | InodeKind::Fifo(_)
@@ -298,7 +298,7 @@ impl Inode {
             | InodeKind::Setting(_)
             | InodeKind::OfMemory(_)
             | InodeKind::OomScoreAdj(_)
-            | InodeKind::SystemName(_)
+            | InodeKind::Sysctl(_)
             | InodeKind::Memory(_)
             | InodeKind::Socket(_)
             | InodeKind::Fifo(_)
@@ -327,7 +327,7 @@ impl Inode {
             | InodeKind::Setting(_)
             | InodeKind::OfMemory(_)
             | InodeKind::OomScoreAdj(_)
-            | InodeKind::SystemName(_)
+            | InodeKind::Sysctl(_)
             | InodeKind::Memory(_)
             | InodeKind::Socket(_)
             | InodeKind::Fifo(_)
@@ -396,7 +396,7 @@ impl Inode {
             InodeKind::Setting(setting) => piece(machine_files::show_setting(*setting).as_bytes(), from, wanted),
             InodeKind::OfMemory(file) => file.read(from, wanted),
             InodeKind::OomScoreAdj(of) => piece(procfs::show_oom_score_adj(of)?.as_bytes(), from, wanted),
-            InodeKind::SystemName(name) => piece(name.show().as_bytes(), from, wanted),
+            InodeKind::Sysctl(setting) => piece(setting.show().as_bytes(), from, wanted),
             InodeKind::Memory(memory) => memory.read(from, wanted),
         }
     }
@@ -419,8 +419,8 @@ impl Inode {
                 procfs::store_oom_score_adj(of, bytes)?;
                 Ok(bytes.len())
             }
-            InodeKind::SystemName(name) => {
-                name.store(start, bytes)?;
+            InodeKind::Sysctl(setting) => {
+                setting.store(start, bytes)?;
                 Ok(bytes.len())
             }
             InodeKind::Memory(memory) => memory.write(start, bytes),

@@ -81,6 +81,7 @@ mod shm;
 mod signal;
 mod socket;
 mod stop_machine;
+mod sysctl;
 mod system_name;
 mod task;
 mod timers;

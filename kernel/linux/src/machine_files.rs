@@ -1,12 +1,13 @@
 //! Files below `/proc` and `/sys` about the machine, and the directories that they are in.
 //!
-//! Most files are text as it was when they were opened. Settings of the memory manager and the
-//! names of the machine are read and written each time. [`node_files`] has the files of NUMA nodes.
+//! Most files are text as it was when they were opened. Settings of the memory manager and those of
+//! the kernel ([`Sysctl`]) are read and written each time. [`node_files`] has the files of NUMA
+//! nodes.
 //!
 //! Not guaranteed: files that Linux has and [`FILES`] does not. What is a constant of this kernel
 //! and a setting of Linux is read-only.
 
-use crate::call::{RELEASE, VERSION};
+use crate::call::{PID_MAX, RELEASE, VERSION};
 use crate::errno::Errno;
 use crate::file;
 use crate::inode::{Inode, InodeKind};
@@ -15,7 +16,7 @@ use crate::memory_files::MemoryFile;
 use crate::mount;
 use crate::node_files::{self, cpus, list, node_list, nodes_with_cpus};
 use crate::shm;
-use crate::system_name::SystemName;
+use crate::sysctl::Sysctl;
 use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -56,10 +57,10 @@ const FILES: &[(&str, Show)] = &[
     ("/proc/sys/kernel/ostype", |out| writeln!(out, "Linux")),
     ("/proc/sys/kernel/overflowgid", |out| writeln!(out, "{OVERFLOW}")),
     ("/proc/sys/kernel/overflowuid", |out| writeln!(out, "{OVERFLOW}")),
+    ("/proc/sys/kernel/pid_max", |out| writeln!(out, "{PID_MAX}")),
     ("/proc/sys/kernel/randomize_va_space", |out| writeln!(out, "0")),
     ("/proc/sys/kernel/sched_rr_timeslice_ms", |out| writeln!(out, "100")),
     ("/proc/sys/kernel/shmall", |out| writeln!(out, "{}", shm::SIZE_MAX)),
-    ("/proc/sys/kernel/shmmax", |out| writeln!(out, "{}", shm::SIZE_MAX)),
     ("/proc/sys/kernel/shmmni", |out| writeln!(out, "{}", shm::COUNT_MAX)),
     ("/proc/sys/kernel/version", |out| writeln!(out, "{VERSION}")),
     ("/proc/sys/vm/legacy_va_layout", |out| writeln!(out, "0")),
@@ -98,8 +99,8 @@ pub(crate) fn find(path: &str) -> Option<Arc<Inode>> {
     if let Some((_, mode, file)) = MemoryFile::FILES.iter().find(|(known, ..)| *known == path) {
         return Some(Inode::new(path, *mode, InodeKind::OfMemory(*file)));
     }
-    if let Some((_, name)) = SystemName::FILES.iter().find(|(known, _)| *known == path) {
-        return Some(Inode::new(path, WRITABLE, InodeKind::SystemName(*name)));
+    if let Some((_, setting)) = Sysctl::FILES.iter().find(|(known, _)| *known == path) {
+        return Some(Inode::new(path, WRITABLE, InodeKind::Sysctl(*setting)));
     }
     if let Some((_, show)) = FILES.iter().find(|(known, _)| *known == path) {
         let mut text = String::new();
@@ -135,10 +136,10 @@ pub(crate) fn entries(directory: &str) -> BTreeMap<String, u32> {
 }
 
 fn paths() -> impl Iterator<Item = &'static str> {
-    let names = SystemName::FILES.iter().map(|(path, _)| *path);
+    let settings = Sysctl::FILES.iter().map(|(path, _)| *path);
     let of_memory = MemoryFile::FILES.iter().map(|(path, ..)| *path);
     let paths = FILES.iter().map(|(path, _)| *path).chain(of_memory);
-    paths.chain(names).chain(MmSetting::ALL.iter().map(|setting| setting.path()))
+    paths.chain(settings).chain(MmSetting::ALL.iter().map(|setting| setting.path()))
 }
 
 /// The rest of a path below a directory.

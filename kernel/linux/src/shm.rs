@@ -23,6 +23,7 @@ use crate::timers::realtime_ns;
 use alloc::collections::BTreeMap;
 use alloc::format;
 use core::fmt::{self, Write};
+use core::sync::atomic::{AtomicU64, Ordering};
 use linux_raw_sys::general as linux;
 use pagewright_mm::file::FileKind;
 use pagewright_plant::plant;
@@ -39,6 +40,14 @@ const REMOVED: u32 = 0o1000;
 const LOCKED: u32 = 0o2000;
 /// The most bytes of a segment (`SHMMAX`).
 pub(crate) const SIZE_MAX: u64 = u64::MAX - (1 << 24);
+
+/// The most bytes of a new segment, which programs change (`shm_ctlmax`).
+pub(crate) static SIZE_LIMIT: AtomicU64 = AtomicU64::new(SIZE_MAX);
+
+/// The most bytes of a new segment.
+pub(crate) fn size_limit() -> u64 {
+    SIZE_LIMIT.load(Ordering::Relaxed)
+}
 
 /// A segment (`struct shmid_kernel`).
 pub(crate) struct Segment {
@@ -163,7 +172,7 @@ impl Segments {
         if key != PRIVATE && flags & CREATE == 0 {
             return Err(Errno::ENOENT);
         }
-        if size == 0 || size > SIZE_MAX {
+        if size == 0 || size > size_limit() {
             return Err(Errno::EINVAL);
         }
         if self.all.len() >= COUNT_MAX {

@@ -21,10 +21,6 @@ pub(crate) enum SystemName {
 static NAMES: Mutex<[Option<Vec<u8>>; 2]> = Mutex::new([const { None }; 2]);
 
 impl SystemName {
-    /// Both, with the paths of their files.
-    pub(crate) const FILES: [(&str, Self); 2] =
-        [("/proc/sys/kernel/hostname", Self::Host), ("/proc/sys/kernel/domainname", Self::Domain)];
-
     /// The name.
     pub(crate) fn get(self) -> Vec<u8> {
         let at_boot: &[u8] = match self {

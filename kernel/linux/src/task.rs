@@ -21,7 +21,7 @@ use crate::process::{ExitStatus, Process};
 use crate::run_queue::{RunQueue, Scheduling};
 use crate::signal::{PendingSignals, SigActions, SignalCheck, SignalSet, count_stop};
 use crate::usage::Usage;
-pub(crate) use crate::wait_reason::WaitReason;
+pub(crate) use crate::wait_reason::{CallRestart, WaitReason};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -54,7 +54,7 @@ pub(crate) enum Resume {
     /// A signal is pending and the call would still wait.
     ///
     /// The call fails, or restarts after the handler if the call and the handler allow it.
-    Interrupted { restarts: bool },
+    Interrupted { restart: CallRestart },
 }
 
 /// Why a system call does not return a value now.
@@ -131,6 +131,8 @@ pub(crate) struct Thread {
     pub(crate) opening: Option<(PipeEnd, u64)>,
     /// The words of a `futex_waitv` that sleeps.
     pub(crate) words: Vec<FutexKey>,
+    /// The lock that it got from an owner that ended, until it has stored that.
+    pub(crate) inherits: Option<FutexKey>,
     /// How it continues after it slept.
     pub(crate) resume: Option<Resume>,
     /// The deadline of the current call, once it has slept.
@@ -272,7 +274,7 @@ impl Scheduler {
         let exits = plant!(EndNotSeenAtSleep; false, self.must_exit(&thread).is_some());
         let interrupted = wait.is_interruptible() && self.is_interrupted(&thread);
         if exits || plant!(SignalNotSeenAtSleep; false, interrupted) {
-            thread.resume = Some(Resume::Interrupted { restarts: wait.restarts(deadline) });
+            thread.resume = Some(Resume::Interrupted { restart: wait.restart(deadline) });
             self.make_ready(thread);
         } else {
             let process = thread.process;
@@ -333,7 +335,8 @@ impl Scheduler {
         self.wake(1, Resume::Again, |thread, wait| wait.is_interruptible() && which(thread));
     }
 
-    fn wake_one(&mut self, id: TaskId, resume: Resume) {
+    /// Wakes a thread, if it waits.
+    pub(crate) fn wake_one(&mut self, id: TaskId, resume: Resume) {
         if let Some(mut sleeper) = self.asleep.remove(&id) {
             sleeper.thread.resume = Some(resume);
             self.make_ready(sleeper.thread);

@@ -2,6 +2,7 @@
 //!
 //! Not guaranteed: that the event has happened when the thread runs again. Most calls look again.
 
+use crate::call::PiWait;
 use crate::file_lock::LockOwner;
 use crate::signal::SignalSet;
 use crate::task::TaskId;
@@ -34,6 +35,8 @@ pub(crate) enum WaitReason {
     FileLock { node: u64, waiter: LockOwner, holder: Option<LockOwner> },
     /// The departure of a thread from a CPU that it may no longer run on (`sched_setaffinity`).
     Migration(TaskId),
+    /// A lock of a word whose owner has it (`FUTEX_LOCK_PI`).
+    FutexPi(PiWait),
     /// The end of the stop of its process ([`crate::job_control`]).
     Stopped,
 }
@@ -45,6 +48,7 @@ impl WaitReason {
     pub(crate) fn is_interruptible(self) -> bool {
         match self {
             Self::Futex(..)
+            | Self::FutexPi(_)
             | Self::FutexAny
             | Self::Child
             | Self::Transfer
@@ -57,21 +61,35 @@ impl WaitReason {
         }
     }
 
-    /// Whether an interrupted call restarts after a handler with `SA_RESTART` (`ERESTARTSYS`).
+    /// Whether an interrupted call restarts after a handler.
     ///
     /// A call that waits for a time or a signal does not (`ERESTART_RESTARTBLOCK`,
     /// `ERESTARTNOHAND`).
-    pub(crate) fn restarts(self, deadline: Option<u64>) -> bool {
+    pub(crate) fn restart(self, deadline: Option<u64>) -> CallRestart {
         match self {
-            Self::Futex(..) | Self::Transfer => deadline.is_none(),
-            Self::FutexAny
+            Self::FutexPi(_) => CallRestart::Always,
+            Self::Futex(..) | Self::Transfer if deadline.is_some() => CallRestart::Never,
+            Self::Futex(..)
+            | Self::Transfer
+            | Self::FutexAny
             | Self::Child
             | Self::Vfork(_)
             | Self::DeThread
             | Self::Migration(_)
             | Self::Stopped
-            | Self::FileLock { .. } => true,
-            Self::Poll | Self::Time | Self::Signal | Self::SignalOf(_) => false,
+            | Self::FileLock { .. } => CallRestart::WithFlag,
+            Self::Poll | Self::Time | Self::Signal | Self::SignalOf(_) => CallRestart::Never,
         }
     }
+}
+
+/// Whether a call that a signal interrupted restarts after the handler.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CallRestart {
+    /// It fails with `EINTR`.
+    Never,
+    /// It restarts if the handler was installed with `SA_RESTART` (`ERESTARTSYS`).
+    WithFlag,
+    /// It restarts (`ERESTARTNOINTR`).
+    Always,
 }

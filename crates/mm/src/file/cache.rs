@@ -168,6 +168,27 @@ impl<P: Platform> FileObject<P> {
         self.pages.lock().get(index).is_some_and(|cached| cached.page().is_some())
     }
 
+    /// The first page of shared memory from `index` on that was written, in memory or in swap.
+    ///
+    /// Linux: `mapping_seek_hole_data`. A page that was only read may count, too.
+    pub fn next_data(&self, index: u64) -> Option<u64> {
+        let pages = self.pages.lock();
+        pages.iter_from(index).find(|(_, cached)| !matches!(cached, CacheEntry::Shadow(_))).map(|(index, _)| index)
+    }
+
+    /// The first page of shared memory from `index` on that is a hole, in the file or after it.
+    pub fn next_hole(&self, index: u64) -> u64 {
+        let pages = self.pages.lock();
+        let mut hole = index;
+        for (index, cached) in pages.iter_from(index) {
+            if index != hole || matches!(cached, CacheEntry::Shadow(_)) {
+                break;
+            }
+            hole += 1;
+        }
+        hole
+    }
+
     /// The first page with a reference other than those of the cache and the mappings.
     ///
     /// Linux: `memfd_folio_has_extra_refs`. A fault or a read in flight also holds such a

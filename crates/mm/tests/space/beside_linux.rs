@@ -26,6 +26,7 @@ on_both! {
     low_and_high_places,
     nothing_is_mapped_too_low,
     a_tmpfs_is_full,
+    data_and_holes_of_shared_memory,
     files_of_a_tmpfs_that_forbids_it_are_not_executed,
     a_move_is_no_peak,
     a_child_keeps_pages_of_its_parent_apart,
@@ -257,6 +258,25 @@ fn a_tmpfs_is_full<I: Isa>() {
         world.on(CPU, |mm| mm.close_file(file));
     }
     assert_eq!(tmpfs.used(), 0);
+}
+
+/// `SEEK_DATA`, `SEEK_HOLE`: pages in swap are data, too.
+fn data_and_holes_of_shared_memory<I: Isa>() {
+    let (world, process) = TestProcess::<I>::unjudged();
+    world.swap_to(8);
+    let file = world.on(CPU, |mm| mm.memfd_create("sparse", MemfdFlags::empty())).expect("memory");
+    world.on(CPU, |mm| mm.truncate(&file, 9 * PAGE_SIZE)).expect("not sealed");
+    let base = process.map_file(&file, Rights::RW, MapFlags::SHARED);
+    for index in [2, 3, 6] {
+        process.write(CPU, at(base, index), index);
+    }
+    let seeks = || [0, 2, 3, 4, 6, 7].map(|index| (file.next_data(index), file.next_hole(index)));
+    let found = [(Some(2), 0), (Some(2), 4), (Some(3), 4), (Some(6), 4), (Some(6), 7), (None, 7)];
+    assert_eq!(seeks(), found);
+    world.on(CPU, |mm| mm.madvise(&process.space, base, 9 * PAGE_SIZE, Advice::PageOut)).expect("mapped");
+    assert_eq!((process.space.rss().pages(), seeks()), (0, found));
+    process.end();
+    world.on(CPU, |mm| mm.close_file(&file));
 }
 
 /// `MS_NOEXEC` of a mounted tmpfs (`path_noexec`).

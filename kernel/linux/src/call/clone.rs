@@ -54,7 +54,7 @@ const LEAST: u64 = 64;
 /// The most nested PID namespaces, and so the most numbers that a caller can choose.
 const MAX_PID_NS_LEVEL: u64 = 32;
 /// The limit of numbers that a caller can choose (`pid_max`).
-const PID_MAX: i32 = 32768;
+pub(crate) const PID_MAX: i32 = 32768;
 
 fn has(request: &CloneRequest, flag: u32) -> bool {
     request.flags & u64::from(flag) != 0
@@ -201,6 +201,7 @@ fn clone_checked(thread: &mut Thread, request: &CloneRequest, number: Option<Tas
         bytes_moved: 0,
         messages: None,
         words: Vec::new(),
+        inherits: None,
         opening: None,
         resume: None,
         deadline: None,

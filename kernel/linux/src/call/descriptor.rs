@@ -5,12 +5,13 @@ use crate::errno::Errno;
 use crate::file::{OpenFile, OpenTarget};
 use crate::inode::{FileSystem, Inode, InodeKind};
 use crate::pipe;
-use crate::task::{CallStop, SyscallResult, Thread};
+use crate::task::{CallStop, SyscallResult, Thread, scheduler};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use linux_raw_sys::general as linux;
 use pagewright_syscall::LinuxCall;
-use pagewright_types::VirtAddr;
+use pagewright_types::{PAGE_SIZE, VirtAddr};
+use spin::Mutex;
 
 pub(super) fn lseek(thread: &mut Thread, a: Arguments) -> SyscallResult {
     let (offset, whence) = (a[1].cast_signed(), a[2] as u32);
@@ -27,16 +28,74 @@ pub(super) fn lseek(thread: &mut Thread, a: Arguments) -> SyscallResult {
         // `mem_lseek`, `seq_lseek`
         linux::SEEK_END if matches!(node.kind, InodeKind::Memory(_)) => return Err(Errno::EINVAL.into()),
         linux::SEEK_END => node.size(),
+        linux::SEEK_DATA | linux::SEEK_HOLE if node.is_file() => {
+            *at = seek_data_or_hole(node, a[1], whence == linux::SEEK_HOLE).ok_or(Errno::ENXIO)?;
+            return Ok(*at);
+        }
         _ => return Err(Errno::EINVAL.into()),
     };
     *at = base.checked_add_signed(offset).filter(|at| *at <= i64::MAX as u64).ok_or(Errno::EINVAL)?;
     Ok(*at)
 }
 
+/// The first byte of a file from an offset on that is data, or that is in a hole.
+///
+/// Linux: `shmem_file_llseek`. A file ends with a hole, and one of the initramfs has no other.
+/// `None` from the end of the file on, and if no data follows.
+fn seek_data_or_hole(node: &Inode, from: u64, to_hole: bool) -> Option<u64> {
+    let (size, index) = (node.size(), from / PAGE_SIZE);
+    if from >= size {
+        return None;
+    }
+    let Some(object) = node.shmem() else { return Some(if to_hole { size } else { from }) };
+    let start = |index: u64| from.max(index.saturating_mul(PAGE_SIZE));
+    if to_hole {
+        return Some(start(object.next_hole(index)).min(size));
+    }
+    object.next_data(index).map(start).filter(|at| *at < size)
+}
+
 pub(super) fn close(thread: &mut Thread, a: Arguments) -> SyscallResult {
     let closed = thread.files.lock().take(a[0])?;
     drop(closed);
     Ok(0)
+}
+
+/// The flags of `close_range` (`include/uapi/linux/close_range.h`).
+const CLOSE_RANGE_UNSHARE: u32 = 1 << 1;
+const CLOSE_RANGE_CLOEXEC: u32 = 1 << 2;
+
+/// `close_range`.
+///
+/// With `CLOSE_RANGE_UNSHARE`, a table that others share is copied first (`unshare_fd`).
+pub(super) fn close_range(thread: &mut Thread, a: Arguments) -> SyscallResult {
+    let (first, last, flags) = (a[0] as u32, a[1] as u32, a[2] as u32);
+    if flags & !(CLOSE_RANGE_UNSHARE | CLOSE_RANGE_CLOEXEC) != 0 || first > last {
+        return Err(Errno::EINVAL.into());
+    }
+    if flags & CLOSE_RANGE_UNSHARE != 0 && Arc::strong_count(&thread.files) > 1 {
+        let own = Arc::new(Mutex::new(thread.files.lock().try_clone()?));
+        if thread.id == thread.process {
+            scheduler().process(thread.process).files = Arc::downgrade(&own);
+        }
+        thread.files = own;
+    }
+    let mut from = first;
+    loop {
+        // Dropped after the table is unlocked.
+        let (number, _closed) = {
+            let mut files = thread.files.lock();
+            let Some(number) = files.next_used(from).filter(|number| *number <= last) else { return Ok(0) };
+            if flags & CLOSE_RANGE_CLOEXEC != 0 {
+                files.get_mut(number.into())?.close_on_exec = true;
+                (number, None)
+            } else {
+                (number, Some(files.take(number.into())?))
+            }
+        };
+        let Some(next) = number.checked_add(1) else { return Ok(0) };
+        from = next;
+    }
 }
 
 pub(super) fn dup(thread: &mut Thread, a: Arguments) -> SyscallResult {

@@ -2,18 +2,20 @@
 //!
 //! A thread that ends releases the locks on its robust list ([`release_words`]).
 //!
+//! [`futex_pi`] has the commands of locks with an owner.
+//!
 //! **INV-KERNEL-ROBUST** A thread that ends or replaces its memory owns no lock of its robust list
 //! afterwards.
 //!
 //! **INV-KERNEL-WORDS** A wait for several words (`futex_waitv`) begins only while each has the
 //! value that is expected, and one wake-up ends it, with the index of its word.
 //!
-//! Not guaranteed: priority inheritance.
+//! Not guaranteed: `FUTEX_WAIT_REQUEUE_PI`, `FUTEX_CMP_REQUEUE_PI`.
 
 use super::caller::may_trace;
 use super::table::missing;
 use super::time::read_time;
-use super::{Arguments, address};
+use super::{Arguments, address, futex_pi};
 use crate::cpu::timed_out;
 use crate::credentials::TracingIds;
 use crate::errno::Errno;
@@ -45,7 +47,7 @@ pub(super) fn wake(thread: &Thread, at: VirtAddr, most: usize) {
 ///
 /// A fault is served while the scheduler is unlocked (`futex_wait_setup`). A recording orders
 /// faults and `clone` by one lock, and `clone` locks the scheduler under it.
-fn lock_and_load(thread: &Thread, word: VirtAddr) -> Result<(SchedulerGuard, u32), Errno> {
+pub(super) fn lock_and_load(thread: &Thread, word: VirtAddr) -> Result<(SchedulerGuard, u32), Errno> {
     loop {
         let scheduler = scheduler();
         if let Ok(value) = user::load_u32(word) {
@@ -59,12 +61,18 @@ fn lock_and_load(thread: &Thread, word: VirtAddr) -> Result<(SchedulerGuard, u32
 /// Serves the call.
 pub(super) fn futex(thread: &mut Thread, request: &FutexRequest) -> SyscallResult {
     let FutexRequest { command, realtime, timeout, value3, .. } = *request;
-    let waits = matches!(command, linux::FUTEX_WAIT | linux::FUTEX_WAIT_BITSET);
-    let deadline = match thread.deadline {
-        None if waits => deadline(thread, timeout, command == linux::FUTEX_WAIT_BITSET, realtime)?,
-        known => known,
+    // Whether the timeout is a moment, and of `CLOCK_REALTIME`.
+    let clock = match command {
+        linux::FUTEX_WAIT => Some((false, realtime)),
+        linux::FUTEX_WAIT_BITSET | linux::FUTEX_LOCK_PI2 => Some((true, realtime)),
+        linux::FUTEX_LOCK_PI => Some((true, true)),
+        _ => None,
     };
-    if realtime && command != linux::FUTEX_WAIT_BITSET {
+    let deadline = match (thread.deadline, clock) {
+        (None, Some((absolute, realtime))) => deadline(thread, timeout, absolute, realtime)?,
+        (known, _) => known,
+    };
+    if realtime && !matches!(command, linux::FUTEX_WAIT_BITSET | linux::FUTEX_LOCK_PI2) {
         return Err(Errno::ENOSYS.into());
     }
     let bitset = match command {
@@ -84,6 +92,10 @@ pub(super) fn futex(thread: &mut Thread, request: &FutexRequest) -> SyscallResul
         }
         linux::FUTEX_REQUEUE | linux::FUTEX_CMP_REQUEUE => requeue(thread, request),
         linux::FUTEX_WAKE_OP => wake_op(thread, request),
+        linux::FUTEX_LOCK_PI | linux::FUTEX_LOCK_PI2 | linux::FUTEX_TRYLOCK_PI => {
+            futex_pi::lock(thread, request, deadline)
+        }
+        linux::FUTEX_UNLOCK_PI => futex_pi::unlock(thread, request),
         _ => missing(thread.call.0),
     }
 }

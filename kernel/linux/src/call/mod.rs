@@ -15,6 +15,7 @@ mod credential;
 mod descriptor;
 mod epoll;
 mod futex;
+mod futex_pi;
 mod information;
 mod ioctl;
 #[cfg(target_arch = "x86_64")]
@@ -45,6 +46,8 @@ mod wait;
 mod xattr;
 
 pub(crate) use caller::may_trace;
+pub(crate) use clone::PID_MAX;
+pub(crate) use futex_pi::PiWait;
 pub(crate) use information::{RELEASE, VERSION, random};
 pub(crate) use lock::{release_of_file, release_of_table};
 pub(crate) use messages::MessageProgress;

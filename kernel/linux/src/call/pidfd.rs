@@ -1,6 +1,6 @@
 //! Descriptors that name a process (`pidfd_open`), and the address spaces of other processes.
 //!
-//! Not guaranteed: signals by descriptor, `PIDFD_NONBLOCK`.
+//! Not guaranteed: `PIDFD_NONBLOCK`.
 
 use super::Arguments;
 use crate::errno::Errno;

@@ -168,6 +168,7 @@ fn leave_memory(thread: &mut Thread, next: &SpaceHandle) {
         futex::release_words(thread);
         mm().tlb().switch_to(next.0.table().context());
     }
+    scheduler().hand_on_pi_locks(thread.id);
 }
 
 /// Ends every other thread of the process, and waits for them (`de_thread`).
@@ -258,6 +259,7 @@ pub(crate) fn end_thread(mut thread: Box<Thread>, end: ExitStatus) {
     let (id, process) = (thread.id, thread.process);
     let (last, end) = {
         let mut scheduler = scheduler();
+        scheduler.hand_on_pi_locks(id);
         let known = scheduler.process(process);
         known.usage.note_peak(thread.space.0.rss().peak_bytes());
         known.exiting_threads += 1;

@@ -149,7 +149,8 @@ pub(super) fn shmctl(thread: &mut Thread, a: Arguments) -> SyscallResult {
         }
         IPC_INFO => {
             // `struct shminfo64`.
-            let words = [shm::SIZE_MAX, 1, shm::COUNT_MAX as u64, shm::COUNT_MAX as u64, shm::SIZE_MAX, 0, 0, 0, 0];
+            let most = shm::COUNT_MAX as u64;
+            let words = [shm::size_limit(), 1, most, most, shm::SIZE_MAX, 0, 0, 0, 0];
             store_words(thread, address(a[2]), &words)?;
             Ok(segments().last_id())
         }

@@ -3,6 +3,7 @@
 use super::time::read_timeout;
 use super::{Arguments, address};
 use crate::errno::Errno;
+use crate::file::OpenTarget;
 use crate::signal::{self, NSIG, SigAction, SigCause, SigInfo, SignalSet};
 use crate::task::{CallStop, INIT, Scheduler, SyscallResult, TaskId, Thread, WaitReason, scheduler};
 use alloc::vec::Vec;
@@ -140,6 +141,34 @@ pub(super) fn rt_tgsigqueueinfo(thread: &mut Thread, a: Arguments) -> SyscallRes
     }
     if let Some(info) = info {
         scheduler.post_to_thread(target, info);
+    }
+    Ok(0)
+}
+
+/// `pidfd_send_signal`.
+pub(super) fn pidfd_send_signal(thread: &mut Thread, a: Arguments) -> SyscallResult {
+    if a[3] as u32 != 0 {
+        return Err(Errno::EINVAL.into());
+    }
+    let open = thread.open_file(a[0])?;
+    let OpenTarget::Process(handle) = &open.target else { return Err(Errno::EBADF.into()) };
+    let info = match a[2] {
+        0 => {
+            let signal = number(a[1])?;
+            (signal > 0).then_some(SigInfo::sent(signal, signal::SI_USER, thread))
+        }
+        at if thread.space.read_array::<4>(address(at))? != (a[1] as u32).to_le_bytes() => {
+            return Err(Errno::EINVAL.into());
+        }
+        at => given_info(thread, a[1], at, **handle)?,
+    };
+    let mut scheduler = scheduler();
+    let alive = scheduler.process_of(handle).ok_or(Errno::ESRCH)?.exit_status.is_none();
+    if !may_signal(&scheduler, thread, **handle) {
+        return Err(Errno::EPERM.into());
+    }
+    if let Some(info) = info.filter(|_| alive) {
+        scheduler.post(**handle, info);
     }
     Ok(0)
 }

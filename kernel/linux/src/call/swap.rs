@@ -24,7 +24,7 @@ pub(super) fn serve(thread: &Thread, request: SwapRequest) -> SyscallResult {
         | InodeKind::Setting(_)
         | InodeKind::OfMemory(_)
         | InodeKind::OomScoreAdj(_)
-        | InodeKind::SystemName(_)
+        | InodeKind::Sysctl(_)
         | InodeKind::Shmem(_)
         | InodeKind::Link(_)
         | InodeKind::Null

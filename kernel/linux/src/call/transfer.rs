@@ -71,6 +71,26 @@ pub(super) fn pwritev(thread: &mut Thread, a: Arguments) -> SyscallResult {
     write_parts(thread, &open, &vectors(thread, a)?, Some(at))
 }
 
+/// `preadv2`.
+pub(super) fn preadv2(thread: &mut Thread, a: Arguments) -> SyscallResult {
+    check_flags(a)?;
+    if a[3] == AT_OFFSET { readv(thread, a) } else { preadv(thread, a) }
+}
+
+/// `pwritev2`.
+pub(super) fn pwritev2(thread: &mut Thread, a: Arguments) -> SyscallResult {
+    check_flags(a)?;
+    if a[3] == AT_OFFSET { writev(thread, a) } else { pwritev(thread, a) }
+}
+
+/// The position that stands for the offset of the open file.
+const AT_OFFSET: u64 = u64::MAX;
+
+/// Checks the flags of `preadv2` and `pwritev2`, of which none is supported (`kiocb_set_rw_flags`).
+fn check_flags(a: Arguments) -> Result<(), Errno> {
+    if a[5] as u32 == 0 { Ok(()) } else { Err(Errno::EOPNOTSUPP) }
+}
+
 /// Checks the file offset of `pread64` and its relatives.
 fn offset_at(open: &OpenFile, at: u64) -> Result<u64, Errno> {
     if at > i64::MAX as u64 {
@@ -389,7 +409,7 @@ fn takes_all_or_none(node: &Inode) -> bool {
             | InodeKind::Setting(_)
             | InodeKind::OfMemory(_)
             | InodeKind::OomScoreAdj(_)
-            | InodeKind::SystemName(_)
+            | InodeKind::Sysctl(_)
             | InodeKind::Memory(_)
     )
 }

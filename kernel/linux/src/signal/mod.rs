@@ -30,7 +30,7 @@ use crate::errno::Errno;
 use crate::job_control::{is_stop_signal, wait_for_continue};
 use crate::process::ExitStatus;
 use crate::report;
-use crate::task::{CallStop, INIT, Resume, Scheduler, TaskId, Thread, WaitReason, scheduler};
+use crate::task::{CallRestart, CallStop, INIT, Resume, Scheduler, TaskId, Thread, WaitReason, scheduler};
 use core::sync::atomic::{AtomicU64, Ordering};
 use linux_raw_sys::general as linux;
 use pagewright_plant::plant;
@@ -304,12 +304,12 @@ pub(crate) fn force_signal(thread: &mut Thread, signal: u8, code: i32, cause: Si
 
 /// Ends the wait of a call because of a signal.
 ///
-/// The call fails with `EINTR`, or restarts after the handler if `restarts` and `SA_RESTART` allow
-/// it. Returns `false` if no signal is pending any more, because another thread took it.
+/// The call fails with `EINTR`, or restarts after the handler if `restart` allows it. Returns
+/// `false` if no signal is pending any more, because another thread took it.
 ///
 /// # Errors
 /// [`CallStop`] if the signal stops the process, which makes the call again when it continues.
-pub(crate) fn interrupt_call(thread: &mut Thread, restarts: bool) -> Result<bool, CallStop> {
+pub(crate) fn interrupt_call(thread: &mut Thread, restart: CallRestart) -> Result<bool, CallStop> {
     let mut scheduler = scheduler();
     let signal = loop {
         let Some(signal) = scheduler.next_deliverable(thread) else { return Ok(false) };
@@ -325,7 +325,12 @@ pub(crate) fn interrupt_call(thread: &mut Thread, restarts: bool) -> Result<bool
     drop(scheduler);
     let action = thread.actions.lock().get(signal);
     let (number, first) = thread.call;
-    if restarts && action.flags & u64::from(linux::SA_RESTART) != 0 {
+    let restarts = match restart {
+        CallRestart::Never => false,
+        CallRestart::WithFlag => action.flags & u64::from(linux::SA_RESTART) != 0,
+        CallRestart::Always => true,
+    };
+    if restarts {
         thread.context.restart_syscall(number, first);
     } else {
         call::store_remaining_time(thread);
