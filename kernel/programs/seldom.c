@@ -16,6 +16,7 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/shm.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -589,6 +590,47 @@ static void kernel_settings(void)
     pwrite(file, "18446744073692774399\n", 21, 0);
 }
 
+static void show_cached(int file)
+{
+    unsigned char cached[4] = { 9, 9, 9, 9 };
+    char *all = mmap(0, 4 * PAGE, PROT_READ, MAP_SHARED, file, 0);
+    printf(" %ld ", told(mincore(all, 4 * PAGE, cached)));
+    for (int i = 0; i < 4; i++)
+        putchar('0' + (cached[i] & 1));
+    munmap(all, 4 * PAGE);
+}
+
+/* A stranger does not learn which pages of a file are cached, and pages out none. */
+static void strangers(void)
+{
+    int file = open("/tmp-cached", O_RDWR | O_CREAT, 0600);
+    ftruncate(file, 4 * PAGE);
+    pwrite(file, "a", 1, 0);
+    pwrite(file, "b", 1, 2 * PAGE);
+    for (int mode = 0644; mode <= 0666; mode += 022) {
+        fchmod(file, mode);
+        printf("%o: owner", mode);
+        show_cached(file);
+        pid_t child = fork();
+        if (child == 0) {
+            setuid(1000);
+            int other = open("/tmp-cached", O_RDONLY);
+            printf(" stranger");
+            show_cached(other);
+            volatile char *all = mmap(0, 4 * PAGE, PROT_READ, MAP_SHARED, other, 0);
+            char seen = all[0] + all[2 * PAGE];
+            printf(" out %ld", told(madvise((void *)all, 4 * PAGE, MADV_PAGEOUT)));
+            _exit(0);
+        }
+        waitpid(child, 0, 0);
+        printf(" owner");
+        show_cached(file);
+        printf("\n");
+    }
+    unlink("/tmp-cached");
+    close(file);
+}
+
 int main()
 {
     setvbuf(stdout, 0, _IONBF, 0);
@@ -602,5 +644,6 @@ int main()
     inherited();
     told_by_pidfd();
     kernel_settings();
+    strangers();
     return 0;
 }

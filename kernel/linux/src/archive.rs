@@ -8,13 +8,13 @@
 //! memory.
 
 use crate::errno::Errno;
-use crate::inode::{HeldObject, zeroes};
+use crate::inode::{HeldObject, SharedAttributes, zeroes};
 use crate::memory::{FileObject, mm};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use pagewright_mm::file::{FileKind, FileOps};
+use pagewright_mm::file::{FileKind, FileOps, TmpfsFileOps};
 use pagewright_types::PAGE_SIZE;
 use spin::Mutex;
 
@@ -48,20 +48,30 @@ impl ArchiveBytes {
 #[derive(Clone)]
 struct ArchivePages(Arc<Mutex<ArchiveBytes>>);
 
-impl FileOps for ArchivePages {
+/// What the memory manager does with a file of the initramfs.
+struct ArchiveOps {
+    pages: ArchivePages,
+    access: SharedAttributes,
+}
+
+impl FileOps for ArchiveOps {
+    fn could_be_written(&self) -> bool {
+        self.access.could_be_written()
+    }
+
     fn is_resident(&self, _index: u64) -> bool {
         true
     }
 
     fn read_page(&self, index: u64, put: &mut dyn FnMut(u64, &[u8])) -> Result<(), pagewright_types::Errno> {
-        put(0, self.0.lock().page(index));
+        put(0, self.pages.0.lock().page(index));
         Ok(())
     }
 
     fn write_page(&self, index: u64, get: &mut dyn FnMut(u64, &mut [u8])) -> Result<(), pagewright_types::Errno> {
         let mut page = zeroes(PAGE_SIZE as usize).map_err(|_| pagewright_types::Errno::ENOMEM)?;
         get(0, &mut page);
-        self.0.lock().written.insert(index, page);
+        self.pages.0.lock().written.insert(index, page);
         Ok(())
     }
 }
@@ -89,12 +99,17 @@ impl ArchiveFile {
         self.pages.0.lock().archive
     }
 
-    pub(crate) fn object(&self, path: &str) -> Result<pagewright_sync::Arc<FileObject>, Errno> {
+    /// The object, which is made if there is none.
+    pub(crate) fn object(
+        &self,
+        path: &str,
+        access: &SharedAttributes,
+    ) -> Result<pagewright_sync::Arc<FileObject>, Errno> {
         let mut object = self.object.lock();
         if let Some(object) = &*object {
             return Ok(object.0.clone());
         }
-        let kind = FileKind::File(Box::new(self.pages.clone()));
+        let kind = FileKind::File(Box::new(ArchiveOps { pages: self.pages.clone(), access: access.clone() }));
         let made = mm().add_file(path, kind, self.archive().len() as u64)?;
         *object = Some(HeldObject(made.clone()));
         Ok(made)

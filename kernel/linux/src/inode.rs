@@ -12,6 +12,7 @@ use crate::console_input;
 use crate::credentials::Credentials;
 use crate::errno::Errno;
 use crate::file_lock::FileLocks;
+pub(crate) use crate::inode_attributes::{InodeAttributes, SharedAttributes};
 use crate::machine_files;
 use crate::memory::{FileObject, mm};
 use crate::memory_files::MemoryFile;
@@ -93,7 +94,7 @@ pub(crate) const GROUP_EXECUTES: u32 = 0o010;
 /// One file, directory, link or device.
 pub(crate) struct Inode {
     pub(crate) number: u64,
-    attributes: Mutex<InodeAttributes>,
+    attributes: SharedAttributes,
     /// A path that leads to it, or led to it until it was removed.
     path: Mutex<String>,
     pub(crate) kind: InodeKind,
@@ -151,31 +152,19 @@ pub(crate) enum FileSystem {
     Sysfs,
 }
 
-/// The attributes that calls change.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct InodeAttributes {
-    /// The file type and the permissions (`st_mode`).
-    pub(crate) mode: u32,
-    pub(crate) uid: u32,
-    pub(crate) gid: u32,
-    /// The paths that lead to it, of anything but a directory.
-    pub(crate) links: u32,
-    /// When it was last read, changed, and changed in its attributes, in ns since 1970.
-    pub(crate) accessed: u64,
-    pub(crate) modified: u64,
-    pub(crate) changed: u64,
-}
-
 static NUMBERS: AtomicU64 = AtomicU64::new(1);
 
 impl Inode {
     pub(crate) fn new(path: &str, mode: u32, kind: InodeKind) -> Arc<Self> {
+        Self::with_attributes(path, InodeAttributes::new(mode), kind)
+    }
+
+    /// An inode whose attributes its object shares ([`SharedAttributes`]).
+    pub(crate) fn with_attributes(path: &str, attributes: SharedAttributes, kind: InodeKind) -> Arc<Self> {
         let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
-        let now = realtime_ns();
-        let attributes = InodeAttributes { mode, uid: 0, gid: 0, links: 1, accessed: now, modified: now, changed: now };
         Arc::new(Self {
             number,
-            attributes: Mutex::new(attributes),
+            attributes,
             path: Mutex::new(path.to_string()),
             kind,
             locks: Mutex::new(FileLocks::default()),
@@ -344,7 +333,7 @@ impl Inode {
     /// `ENODEV` if this is no file, and those of the memory manager.
     pub(crate) fn object(&self) -> Result<pagewright_sync::Arc<FileObject>, Errno> {
         if let InodeKind::Archive(file) = &self.kind {
-            return file.object(&procfs::path_of(self));
+            return file.object(&procfs::path_of(self), &self.attributes);
         }
         self.shmem().ok_or(Errno::ENODEV)
     }

@@ -57,6 +57,7 @@ mod exec;
 mod file;
 mod file_lock;
 mod inode;
+mod inode_attributes;
 mod job_control;
 mod limits;
 mod machine_files;

@@ -13,6 +13,7 @@ use crate::inode::{FileSystem, HeldObject, Inode, InodeAttributes, InodeKind};
 use crate::memory::mm;
 use crate::mount;
 use crate::zram::ZramAttribute;
+use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -181,8 +182,9 @@ fn walk(path: &str, follow: bool, crosses_last: bool, caller: &Credentials) -> R
 /// # Errors
 /// As [`add`], and those of the memory manager.
 pub(crate) fn add_file(path: &str, mode: u32, caller: &Credentials) -> Result<Arc<Inode>, Errno> {
-    let object = mm().add_tmpfs_file(&mount::tmpfs(path)?, path, 0)?;
-    add(path, mode, InodeKind::Shmem(HeldObject(object)), caller)
+    let attributes = InodeAttributes::new(mode);
+    let object = mm().add_tmpfs_file(&mount::tmpfs(path)?, path, 0, Box::new(attributes.clone()))?;
+    add_node(Inode::with_attributes(path, attributes, InodeKind::Shmem(HeldObject(object))), mode, caller)
 }
 
 /// The root file system.
@@ -194,14 +196,19 @@ pub(crate) fn tmpfs() -> Result<&'static pagewright_sync::Arc<Tmpfs>, Errno> {
 ///
 /// In a directory with the set-group-id bit, it gets the directory's group (`inode_init_owner`).
 pub(crate) fn add(path: &str, mode: u32, kind: InodeKind, caller: &Credentials) -> Result<Arc<Inode>, Errno> {
-    let mode = match &kind {
+    add_node(Inode::new(path, mode, kind), mode, caller)
+}
+
+/// Adds a new inode at its path, with these permissions.
+fn add_node(node: Arc<Inode>, mode: u32, caller: &Credentials) -> Result<Arc<Inode>, Errno> {
+    let path = &*node.path();
+    let mode = match &node.kind {
         InodeKind::Directory => DIRECTORY | mode & 0o7777,
         InodeKind::Link(_) => LINK | 0o777,
         InodeKind::Socket(_) => SOCKET | mode & 0o7777,
         InodeKind::Fifo(_) => FIFO | mode & 0o7777,
         _ => FILE | mode & 0o7777,
     };
-    let node = Inode::new(path, mode, kind);
     let mut nodes = NODES.lock();
     if nodes.contains_key(path) {
         return Err(Errno::EEXIST);
@@ -217,6 +224,7 @@ pub(crate) fn add(path: &str, mode: u32, kind: InodeKind, caller: &Credentials) 
     caller.access(&directory, FileAccess::CHANGE_ENTRIES)?;
     node.change(|attributes| {
         (attributes.uid, attributes.gid) = (caller.user.files, caller.group.files);
+        attributes.mode = mode;
         if directory.mode & SET_GROUP != 0 {
             attributes.gid = directory.gid;
             attributes.mode |= if node.is_directory() { SET_GROUP } else { 0 };

@@ -36,7 +36,7 @@ mod writeback;
 
 pub use memfd::MemfdFlags;
 pub(crate) use object::{FILE_IDS, FILE_PAGES};
-pub use object::{FileKind, FileObject, FileOps};
+pub use object::{FileKind, FileObject, FileOps, TmpfsFileOps};
 pub use registry::Files;
 pub use resize::FallocateFlags;
 pub use seals::Seals;

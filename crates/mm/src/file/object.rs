@@ -66,6 +66,12 @@ pub trait FileOps: Send + Sync {
     }
 }
 
+/// The operations of a tmpfs file that the embedder supplies.
+pub trait TmpfsFileOps: Send + Sync {
+    /// As [`FileOps::could_be_written`].
+    fn could_be_written(&self) -> bool;
+}
+
 /// What backs a file object.
 pub enum FileKind {
     /// A file of the embedder.
@@ -103,7 +109,14 @@ pub(super) struct ObjectOptions {
     pub(super) seals: Seals,
     pub(super) executable: bool,
     pub(super) open: bool,
-    pub(super) tmpfs: Option<Arc<Tmpfs>>,
+    pub(super) tmpfs: Option<TmpfsFile>,
+}
+
+/// What an object has because it is a file of a tmpfs.
+pub(super) struct TmpfsFile {
+    /// The tmpfs whose limit its pages count against.
+    pub(super) tmpfs: Arc<Tmpfs>,
+    pub(super) ops: Box<dyn TmpfsFileOps>,
 }
 
 /// A file with its page cache.
@@ -130,8 +143,7 @@ pub struct FileObject<P: Platform> {
     unevictable: AtomicBool,
     /// See [`FileObject::note_deleted`].
     deleted: AtomicBool,
-    /// The tmpfs whose limit its pages count against.
-    tmpfs: Option<Arc<Tmpfs>>,
+    tmpfs: Option<TmpfsFile>,
     /// See [`FileObject::removals`].
     pub(super) removals: AtomicU64,
     /// The key of pages that left the cache; changes with `pages` locked (see `linger`).
@@ -198,11 +210,12 @@ impl<P: Platform> FileObject<P> {
         matches!(self.kind, FileKind::Shmem)
     }
 
-    /// See [`FileOps::could_be_written`]; always true of shared memory.
+    /// See [`FileOps::could_be_written`]; always true of shared memory without a path.
     pub(crate) fn could_be_written(&self) -> bool {
-        match &self.kind {
-            FileKind::File(ops) => ops.could_be_written(),
-            FileKind::Shmem => true,
+        match (&self.kind, &self.tmpfs) {
+            (FileKind::File(ops), _) => ops.could_be_written(),
+            (FileKind::Shmem, Some(file)) => file.ops.could_be_written(),
+            (FileKind::Shmem, None) => true,
         }
     }
 
@@ -239,7 +252,7 @@ impl<P: Platform> FileObject<P> {
     pub(super) fn charge_page(&self, mm: &Mm<P>) -> Result<(), MmError> {
         if self.is_charged_per_page() {
             mm.account_pages(None, 1)?;
-            if let Some(Err(full)) = self.tmpfs.as_ref().map(|tmpfs| tmpfs.charge()) {
+            if let Some(Err(full)) = self.tmpfs.as_ref().map(|file| file.tmpfs.charge()) {
                 mm.unaccount_pages(1);
                 return Err(full);
             }
@@ -253,8 +266,8 @@ impl<P: Platform> FileObject<P> {
         if self.is_charged_per_page() {
             self.charged.fetch_sub(1, Ordering::Relaxed);
             mm.unaccount_pages(1);
-            if let Some(tmpfs) = &self.tmpfs {
-                tmpfs.uncharge(1);
+            if let Some(file) = &self.tmpfs {
+                file.tmpfs.uncharge(1);
             }
         }
     }
@@ -266,7 +279,7 @@ impl<P: Platform> FileObject<P> {
 
     /// Fails if its tmpfs is limited to fewer than `pages` pages.
     pub(super) fn check_limit(&self, pages: u64) -> Result<(), MmError> {
-        self.tmpfs.as_ref().map_or(Ok(()), |tmpfs| tmpfs.check_limit(pages))
+        self.tmpfs.as_ref().map_or(Ok(()), |file| file.tmpfs.check_limit(pages))
     }
 
     /// The rights, out of `most`, that a new mapping with `rights` may ever have (`path_noexec`).
@@ -274,7 +287,7 @@ impl<P: Platform> FileObject<P> {
     /// # Errors
     /// [`MmError::NotExecutable`] if the mapping is to be executed and its tmpfs forbids that.
     pub(crate) fn executable_rights(&self, rights: Rights, most: Rights) -> Result<Rights, MmError> {
-        if self.tmpfs.as_ref().is_none_or(|tmpfs| tmpfs.is_executable()) {
+        if self.tmpfs.as_ref().is_none_or(|file| file.tmpfs.is_executable()) {
             return Ok(most);
         }
         if rights.contains(Rights::EXEC) { Err(MmError::NotExecutable { rights }) } else { Ok(most - Rights::EXEC) }

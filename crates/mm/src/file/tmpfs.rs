@@ -5,10 +5,11 @@
 //!
 //! Not guaranteed: a limit of inodes, or of memory other than file pages.
 
-use super::object::{FileKind, FileObject, ObjectOptions};
+use super::object::{FileKind, FileObject, ObjectOptions, TmpfsFile, TmpfsFileOps};
 use super::seals::Seals;
 use crate::error::MmError;
 use crate::mm::Mm;
+use alloc::boxed::Box;
 use core::sync::atomic::{AtomicU64, Ordering};
 use pagewright_sync::{Arc, Platform};
 
@@ -67,13 +68,20 @@ impl Tmpfs {
 impl<P: Platform> Mm<P> {
     /// Registers a file of a tmpfs, with its path and its size in bytes.
     ///
-    /// Beyond the limit, an access to a missing page raises `SIGBUS`, and a write or `fallocate`
-    /// fails with `ENOSPC`.
+    /// `ops` says what the running program may do with it. Beyond the limit, an access to a missing
+    /// page raises `SIGBUS`, and a write or `fallocate` fails with `ENOSPC`.
     ///
     /// # Errors
     /// [`MmError::NoKernelMemory`]; nothing is kept.
-    pub fn add_tmpfs_file(&self, tmpfs: &Arc<Tmpfs>, name: &str, size: u64) -> Result<Arc<FileObject<P>>, MmError> {
-        let options = ObjectOptions { seals: Seals::SEAL, executable: true, open: true, tmpfs: Some(tmpfs.clone()) };
+    pub fn add_tmpfs_file(
+        &self,
+        tmpfs: &Arc<Tmpfs>,
+        name: &str,
+        size: u64,
+        ops: Box<dyn TmpfsFileOps>,
+    ) -> Result<Arc<FileObject<P>>, MmError> {
+        let tmpfs = Some(TmpfsFile { tmpfs: tmpfs.clone(), ops });
+        let options = ObjectOptions { seals: Seals::SEAL, executable: true, open: true, tmpfs };
         self.make_file(&[name], FileKind::Shmem, size, options)
     }
 }

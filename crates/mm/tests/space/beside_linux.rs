@@ -8,7 +8,7 @@ use pagewright_arch::on_both;
 use pagewright_lab::harness::files::{DiskFile, TestDisk};
 use pagewright_lab::harness::{ANON, CPU, TestProcess, at};
 use pagewright_mm::counters::Gauge;
-use pagewright_mm::file::{FallocateFlags, MemfdFlags, Seals, Tmpfs};
+use pagewright_mm::file::{FallocateFlags, MemfdFlags, Seals, Tmpfs, TmpfsFileOps};
 use pagewright_mm::gup::{GupFlags, MakeDirty};
 use pagewright_mm::space::{FileMapping, Privileges, Resource, Rlimit, Rlimits};
 use pagewright_mm::{
@@ -26,6 +26,7 @@ on_both! {
     low_and_high_places,
     nothing_is_mapped_too_low,
     a_tmpfs_is_full,
+    files_of_others_on_a_tmpfs_tell_nothing,
     data_and_holes_of_shared_memory,
     files_of_a_tmpfs_that_forbids_it_are_not_executed,
     a_move_is_no_peak,
@@ -227,11 +228,45 @@ fn nothing_is_mapped_too_low<I: Isa>() {
     process.end();
 }
 
+/// What the program may do with a file: whether it could write it.
+struct TestAccess(bool);
+
+impl TmpfsFileOps for TestAccess {
+    fn could_be_written(&self) -> bool {
+        self.0
+    }
+}
+
+/// A file of another user does not tell which of its pages are cached (`can_do_mincore`), and its
+/// pages stay (`can_do_file_pageout`).
+fn files_of_others_on_a_tmpfs_tell_nothing<I: Isa>() {
+    let (world, process) = TestProcess::<I>::unjudged();
+    world.swap_to(8);
+    let tmpfs = Tmpfs::try_new(8, true).expect("memory");
+    for (own, cached, kept) in [(true, vec![1, 0, 1], vec![0, 0, 0]), (false, vec![1; 3], vec![1; 3])] {
+        let access = Box::new(TestAccess(own));
+        let file = world.on(CPU, |mm| mm.add_tmpfs_file(&tmpfs, "/tmp/file", 3 * PAGE_SIZE, access)).expect("memory");
+        let base = process.map_file(&file, Rights::RW, MapFlags::SHARED);
+        for index in [0, 2] {
+            process.write(CPU, at(base, index), index);
+        }
+        assert_eq!(process.mincore(base, 3), Ok(cached), "own: {own}");
+        world.on(CPU, |mm| mm.madvise(&process.space, base, 3 * PAGE_SIZE, Advice::PageOut)).expect("mapped");
+        assert_eq!(process.space.rss().pages(), if own { 0 } else { 2 });
+        assert_eq!(process.mincore(base, 3), Ok(kept), "own: {own}");
+        process.unmap(base, 3);
+        world.on(CPU, |mm| mm.close_file(&file));
+    }
+    process.end();
+}
+
 /// `size=` of a mounted tmpfs.
 fn a_tmpfs_is_full<I: Isa>() {
     let (world, process) = TestProcess::<I>::unjudged();
     let tmpfs = Tmpfs::try_new(3, true).expect("memory");
-    let add = |name| world.on(CPU, |mm| mm.add_tmpfs_file(&tmpfs, name, 8 * PAGE_SIZE)).expect("memory");
+    let add = |name| {
+        world.on(CPU, |mm| mm.add_tmpfs_file(&tmpfs, name, 8 * PAGE_SIZE, Box::new(TestAccess(true)))).expect("memory")
+    };
     let (one, other) = (add("/tmp/one"), add("/tmp/other"));
     let errno = |done: Result<(), MmError>| done.map_err(MmError::errno);
     let allocate = |from, pages| {
@@ -284,7 +319,9 @@ fn files_of_a_tmpfs_that_forbids_it_are_not_executed<I: Isa>() {
     let (world, process) = TestProcess::<I>::unjudged();
     for (executable, mapped, protected) in [(true, Ok(()), Ok(())), (false, Err(Errno::EPERM), Err(Errno::EACCES))] {
         let tmpfs = Tmpfs::try_new(3, executable).expect("memory");
-        let file = world.on(CPU, |mm| mm.add_tmpfs_file(&tmpfs, "/tmp/file", PAGE_SIZE)).expect("memory");
+        let file = world
+            .on(CPU, |mm| mm.add_tmpfs_file(&tmpfs, "/tmp/file", PAGE_SIZE, Box::new(TestAccess(true))))
+            .expect("memory");
         for flags in [MapFlags::SHARED, MapFlags::PRIVATE] {
             let mapping = Some(FileMapping { file: &file, offset: 0, opened: Rights::RW });
             let request = MapRequest { addr: VirtAddr::ZERO, len: PAGE_SIZE, rights: Rights::RX, flags, file: mapping };

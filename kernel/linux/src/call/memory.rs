@@ -5,6 +5,7 @@ use super::{Arguments, clone, futex, swap};
 use crate::errno::Errno;
 use crate::file::OpenFile;
 use crate::inode::InodeKind;
+use crate::inode_attributes::as_caller;
 use crate::memory::mm;
 use crate::record;
 use crate::task::{SyscallResult, Thread};
@@ -82,6 +83,14 @@ fn serve_request(thread: &Thread, request: &MemoryRequest) -> SyscallResult {
         }
         Ok(value)
     };
+    if matches!(request, MemoryRequest::Mincore(..) | MemoryRequest::Madvise(..)) {
+        return as_caller(thread, || record_in_order(request, serve));
+    }
+    record_in_order(request, serve)
+}
+
+/// Serves a request in the order of a recording.
+fn record_in_order(request: &MemoryRequest, serve: impl FnOnce() -> SyscallResult) -> SyscallResult {
     // A copy of user memory can fault, and is then recorded in its own turn.
     if request.copies_user_memory() { serve() } else { record::ordered(serve) }
 }
@@ -144,7 +153,7 @@ fn record_mmap(thread: &Thread, request: &MmapRequest, at: u64) {
 fn process_madvise(thread: &Thread, request: &ProcessMadviseRequest) -> SyscallResult {
     let ranges = request.ranges(thread)?;
     record::ordered(|| {
-        let (whose, advised) = request.advise(mm(), thread, &ranges)?;
+        let (whose, advised) = as_caller(thread, || request.advise(mm(), thread, &ranges))?;
         let mut left = if whose == AdviceTarget::Own { advised } else { 0 };
         for (start, len) in ranges {
             let len = len.min(left);
