@@ -1,10 +1,11 @@
-//! What one CPU maps where another has cleared an entry and not flushed yet (INV-TLB-CLEARED,
-//! INV-TLB-DEFERRED).
+//! Installs where another CPU has cleared an entry and not flushed yet.
+//!
+//! INV-TLB-CLEARED, INV-TLB-DEFERRED.
 //!
 //! One CPU clears the entry of a page, one stores there, and one loads through whatever its TLB
 //! has. The page that is cleared has contents that nothing else has. Once a store to its successor
-//! has happened, or the call that cleared it has returned, no CPU may load them. The same holds once a
-//! call has returned that removed the guard in its place.
+//! has happened, or the call that cleared it has returned, no CPU may load them. The same holds
+//! once a call has returned that removed the guard in its place.
 //!
 //! Not covered: entries that a call clears while it holds the space, such as `munmap`; random
 //! programs have those.

@@ -1,9 +1,10 @@
-//! What the operations of one thread flush beside another's `MADV_DONTNEED` of a distant range, and
-//! beside reclaim (INV-TLB-PLACE).
+//! What the operations of one thread flush beside distant edits of another (INV-TLB-PLACE).
+//!
+//! Those edits are the `MADV_DONTNEED` of a distant range, and reclaim.
 //!
 //! The call clears entries of one table, and another table has those of the other thread. So the
-//! flush of the call is the only one. Reclaim defers the flushes of its entries; threads fault beside
-//! them in the same table, and map and unmap in others.
+//! flush of the call is the only one. Reclaim defers the flushes of its entries; threads fault
+//! beside them in the same table, and map and unmap in others.
 //!
 //! Not covered: neighbours in one table, which flush (`cleared.rs`).
 

@@ -1,5 +1,7 @@
-//! Calls that look at a mapping, let go of the space and act: what they have looked at may be gone
-//! by then, and something else in its place. Each under many schedules.
+//! Calls that read a mapping, release the lock of the space, and act on what they have read.
+//!
+//! The mapping may be gone by then, with another one in its place. Each test runs under many
+//! schedules.
 //!
 //! Not covered: page-outs and swapoff, which the tests of swap have.
 
@@ -22,7 +24,7 @@ fn interleave<I: Isa>(world: &TestWorld<I>, seed: u64, programs: Vec<CoroutineBo
     if seed.is_multiple_of(4) { race_in_long_turns(world, seed, programs) } else { race(world, seed, programs) }
 }
 
-/// A page below a stack goes while somebody has it brought; whether the stack stays as it is.
+/// A page below a stack is unmapped while a call populates it; returns whether the stack stays.
 fn bring_below_a_stack<I: Isa>(seed: u64) -> bool {
     let (world, process) = TestProcess::<I>::unjudged();
     let stack = VirtAddr::new(STACK);
@@ -54,8 +56,9 @@ fn bring_below_a_stack<I: Isa>(seed: u64) -> bool {
     process.space.map().read().find(below).is_none()
 }
 
-/// A debugger's store to memory that a file takes the place of, which was opened to be read;
-/// whether its page stays clean.
+/// A debugger stores to memory, while a file that was opened to be read takes its place.
+///
+/// Returns whether the page of the file stays clean.
 fn force_beside_a_file<I: Isa>(seed: u64) -> bool {
     let (world, process) = TestProcess::<I>::unjudged();
     let device = Arc::new(TestDisk::default());
@@ -103,8 +106,8 @@ fn copy_from_a_process_that_ends<I: Isa>(seed: u64) -> bool {
 }
 
 on_both! {
-    no_stack_grows_for_who_brings_pages:
-        assert_holds(SCHEDULES, bring_below_a_stack::<I>, "a stack has grown that nobody touched"),
+    no_stack_grows_for_a_call_that_populates_pages:
+        assert_holds(SCHEDULES, bring_below_a_stack::<I>, "a stack has grown without an access"),
     nothing_is_forced_on_a_file:
         assert_holds(SCHEDULES, force_beside_a_file::<I>, "a file was to be written that can only be read"),
     /// INV-TABLE-STABLE: the tables of an ended space are not walked.

@@ -67,8 +67,9 @@ fn what_was_relocated_stays_apart<I: Isa>() {
     assert_eq!(child.rss().pages(), 1, "the relocated page; the data can be faulted in again");
 }
 
-/// Without a page made, the charge goes with the right to write, and anonymous neighbours are one
-/// again.
+/// A mapping without a page loses its charge with the right to write.
+///
+/// Anonymous neighbours then merge again.
 fn an_untouched_reservation_is_no_longer_charged<I: Isa>() {
     let (lab, space) = library::<I>(Rights::READ);
     let flags = MapFlags::PRIVATE | MapFlags::ANONYMOUS | MapFlags::FIXED;
@@ -81,8 +82,9 @@ fn an_untouched_reservation_is_no_longer_charged<I: Isa>() {
     assert_eq!(space.map().read().len(), 2, "the library and one reservation");
 }
 
-/// The window starts with the mapping and is as long as ever, though it ends beyond the aligned
-/// one.
+/// The window starts with the mapping and has the usual length.
+///
+/// So it ends beyond the aligned window.
 fn fault_around_reaches_as_far_from_the_start_of_a_mapping<I: Isa>() {
     let (lab, space) = library::<I>(Rights::READ);
     lab.touch(CPU, &space, page(3), Access::Read, 1).unwrap();

@@ -1,5 +1,6 @@
-//! Pages past the end of a file that `FALLOC_FL_KEEP_SIZE` has allocated: no fault maps them, and
-//! fault-around does not either (INV-FILE-REMOVED).
+//! Pages past the end of a file that `FALLOC_FL_KEEP_SIZE` has allocated.
+//!
+//! No fault maps them, and fault-around does not either (INV-FILE-REMOVED).
 //!
 //! Every size of a small file with every extent past its end meets every window of fault-around,
 //! from each page of mappings with several offsets. A race lets the end come nearer meanwhile.

@@ -31,8 +31,9 @@ fn map<I: Isa>(lab: &Lab<I>, file: &Arc<FileObject<Sim<I>>>, flags: MapFlags) ->
     (space, base)
 }
 
-/// A store to a private page of a file, while the file is truncated; returns whether the store was
-/// served.
+/// A store to a private page of a file, while the file is truncated.
+///
+/// Returns whether the store was served.
 fn copy_while_truncating<I: Isa>(seed: u64) -> bool {
     let config = one_node_machine::<I>(2, 4 << 20);
     let lab = Rc::new(Lab::<I>::new(config, MmSettings::default()).expect("a possible machine"));

@@ -197,7 +197,7 @@ fn an_exclusive_page_is_reused_and_a_referenced_one_is_not<I: Isa>() {
     let child = process.fork();
     child.end();
     process.write(CPU, base, 3);
-    assert_ne!(leaf(&process).pfn(), first.pfn(), "a page to which somebody has a reference is not taken over");
+    assert_ne!(leaf(&process).pfn(), first.pfn(), "a page with another reference is not taken over");
     assert_eq!(lab.mm().counter(Counter::PwCowCopy), 1);
     give_up(held);
     let second = leaf(&process);
@@ -320,8 +320,9 @@ fn a_page_is_not_mapped_past_an_end_that_came_meanwhile<I: Isa>() {
     }
 }
 
-/// INV-RMAP-SUPERSET: what hangs below a node that was given back would be looked for in the wrong
-/// place.
+/// INV-RMAP-SUPERSET: a space that has ended gets no children.
+///
+/// The reverse map would look for the pages of a child below a freed node in the wrong place.
 fn a_space_that_ended_has_no_children<I: Isa>() {
     let lab = lab::<I>();
     let before = levels(&lab);
@@ -343,8 +344,9 @@ fn a_space_that_ended_has_no_children<I: Isa>() {
     assert_eq!(levels(&lab), before);
 }
 
-/// Does `call` on a process that runs on two CPUs, and returns whether `taken`, tried when the
-/// other is interrupted, could not be had.
+/// Does `call` on a process that runs on two CPUs, and tries `taken` at each IPI.
+///
+/// Returns each interrupted CPU, and whether `taken` failed there because the lock was held.
 fn is_held_when_told(
     taken: impl Fn(&Space<Sim<X86_64>>) + 'static,
     call: impl FnOnce(&Process<X86_64>, VirtAddr),

@@ -1,6 +1,8 @@
-//! Calls that must be refused – wrong alignment, overlaps, overflows, ranges that are not the
-//! caller's, flags that nobody knows, limits, seals – say why in Linux's words, and everything that
-//! can be seen or is counted is as before (INV-MM-COMMIT). On both instruction sets.
+//! Calls that must be refused: each returns Linux's errno, and changes nothing (INV-MM-COMMIT).
+//!
+//! They have a wrong alignment, overlaps, overflows, ranges that are not the caller's, or unknown
+//! flags, or are against limits and seals. Everything that can be seen or is counted is as before,
+//! on both instruction sets.
 //!
 //! Not covered: calls that are refused half-way and keep what they had done, as on Linux. Those are
 //! in `memory/`.

@@ -30,8 +30,9 @@ struct Variant {
     shares_all: bool,
 }
 
-/// No fillers, and as many as leave the tree of mappings, or that of mappings of files, without a
-/// free node.
+/// No fillers, and two numbers of fillers that leave a tree without a free node.
+///
+/// One is the tree of mappings, the other that of mappings of files.
 const VARIANTS: [Variant; 3] = [
     Variant { fillers: 0, shares: "never", shares_all: false },
     Variant { fillers: 26, shares: "never", shares_all: false },
@@ -88,7 +89,9 @@ struct Seen {
     later: u64,
 }
 
-/// All that can be seen, without what depends on who else has broken a table if several share it.
+/// All that can be seen, without proportions if fork shares all tables.
+///
+/// Those depend on which of the sharers have broken a table.
 fn state<I: Isa>(scene: &Scene<I>, variant: Variant) -> State {
     let state = State::of(&scene.world);
     if variant.shares_all { state.without_proportions() } else { state }

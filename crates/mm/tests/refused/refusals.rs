@@ -168,8 +168,9 @@ impl<I: Isa> Stage<I> {
         self.scene.take(VirtAddr::new(addr), pages, how)
     }
 
-    /// What signal an access gets: `EFAULT` for `SIGSEGV`, `EACCES` for `SEGV_ACCERR`, `EIO` for
-    /// `SIGBUS`.
+    /// The signal that an access gets, as an errno.
+    ///
+    /// `EFAULT` stands for `SIGSEGV`, `EACCES` for `SEGV_ACCERR`, `EIO` for `SIGBUS`.
     fn access(&self, addr: u64, access: Access) -> Result<(), Errno> {
         use pagewright_mm::FaultError;
         let fault = self.scene.on(|mm| mm.fault(&self.scene.process.space, VirtAddr::new(addr), access));
@@ -424,7 +425,7 @@ fn files<I: Isa>() -> Vec<Refused<I>> {
             s.ask(|mm| mm.add_seals(&s.scene.file, Rights::RW, Seals::GROW))
         }),
         refused("F_ADD_SEALS: sealed", EPERM, |s| s.ask(|mm| mm.add_seals(&s.sealed, Rights::RW, Seals::EXEC))),
-        refused("F_ADD_SEALS: mapped by who could write", EBUSY, |s| {
+        refused("F_ADD_SEALS: mapped with the right to write", EBUSY, |s| {
             s.ask(|mm| mm.add_seals(&s.scene.memfd, Rights::RW, Seals::WRITE))
         }),
     ]

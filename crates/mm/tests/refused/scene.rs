@@ -1,5 +1,6 @@
-//! A process that has something of everything, with a child, files and a device, for tests that
-//! compare all of it before and after a call.
+//! A process that has something of everything, with a child, files and a device.
+//!
+//! Tests compare all of it before and after a call.
 
 use pagewright_arch::Isa;
 use pagewright_lab::harness::{ANON, CPU, FileHandle, GupCall, OTHER, TestDevice, TestProcess, TestWorld};
@@ -16,8 +17,9 @@ pub(crate) fn page(base: u64, index: u64) -> VirtAddr {
     VirtAddr::new(base + index * PAGE_SIZE)
 }
 
-/// Across the border of two tables of the last level, and two of the one above: 16 pages of its
-/// own, some written.
+/// 16 pages of the process's own, some written.
+///
+/// They cross the border of two tables of the last level, and of two of the one above.
 pub(crate) const OWN: u64 = (3 << 30) - 8 * PAGE_SIZE;
 /// 8 pages of the file, mapped privately; one is a copy.
 pub(crate) const FILE_PRIVATE: u64 = 4 << 30;
@@ -68,10 +70,10 @@ pub(crate) struct Scene<I: Isa> {
 pub(crate) type Mapped<'a, I> = (VirtAddr, u64, Rights, MapFlags, Option<&'a FileHandle<I>>);
 
 impl<I: Isa> Scene<I> {
-    /// The scene, with so many small mappings beside that are all unlike their neighbours: with
-    /// some numbers of them the trees of mappings have no node left.
+    /// The scene, with `fillers` small mappings, each unlike its neighbours.
     ///
-    /// `shares` is the value of the setting `cow_page_tables`.
+    /// With some numbers of them the trees of mappings have no free node. `shares` is the value of
+    /// the setting `cow_page_tables`.
     pub(crate) fn new(fillers: u64, shares: &str) -> Self {
         let world = TestWorld::<I>::new(2);
         world.set(MmSetting::CowPageTables, shares);

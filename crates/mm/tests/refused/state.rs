@@ -1,5 +1,6 @@
-//! All that can be seen of a machine's memory, and of its bookkeeping: what a call that changes
-//! nothing leaves as it was.
+//! All that can be seen of a machine's memory, and of its bookkeeping.
+//!
+//! A call that changes nothing leaves it as it was.
 
 use super::scene::{Scene, levels};
 use pagewright_arch::Isa;
@@ -147,8 +148,9 @@ impl State {
     }
 }
 
-/// What the programs see: every mapping of each process, and the first word of each of its pages
-/// that can be read. Names of files are left out, because they count up.
+/// What the programs see: the mappings of each process, and the first word of each readable page.
+///
+/// Names of files are left out, because they count up.
 pub(crate) fn picture<I: Isa>(scene: &Scene<I>) -> Vec<String> {
     let mut lines = Vec::new();
     for process in scene.processes() {

@@ -20,8 +20,9 @@ pub(crate) struct Step<I: Isa> {
     pub(crate) prepare: fn(&Scene<I>),
     pub(crate) call: fn(&Scene<I>) -> Result<(), Errno>,
     pub(crate) errnos: &'static [Errno],
-    /// When it fails, what it had done until then stays done, as on Linux; else nothing has
-    /// changed.
+    /// Whether a failed call leaves what it has done so far, as on Linux.
+    ///
+    /// If not, it has changed nothing.
     pub(crate) part: bool,
     /// It may not fail: what it could not have is had when it is touched.
     pub(crate) later: bool,
@@ -84,7 +85,7 @@ impl<I: Isa> Step<I> {
     }
 }
 
-/// All that was wanted, or want of memory.
+/// An error for lack of memory, unless all that was wanted is done.
 fn all_of<T: PartialEq>(done: T, wanted: T) -> Result<(), Errno> {
     if done == wanted { Ok(()) } else { Err(Errno::ENOMEM) }
 }
@@ -333,7 +334,7 @@ fn users<I: Isa>() -> Vec<Step<I>> {
     ]
 }
 
-/// Four pages that nobody has touched, across the border of two tables that are not there.
+/// Four pages without an access so far, across the border of two tables that do not exist.
 fn free_pages<I: Isa>(s: &Scene<I>) {
     s.map((page(FREE, 510), 4, Rights::RW, FIXED, None)).expect("nothing fails yet");
 }
@@ -397,8 +398,9 @@ fn stores_after_fork<I: Isa>() -> Vec<Step<I>> {
 /// Slots of the device in these steps.
 const SLOTS: u32 = 64;
 
-/// Four pages of the process's own, across the border of two tables, and memory compressed to swap
-/// to.
+/// Four pages of the process's own, and compressed memory as a swap device.
+///
+/// The pages cross the border of two tables.
 fn swap_on<I: Isa>(s: &Scene<I>) {
     free_pages(s);
     (510..514).for_each(|index| s.process.write(CPU, page(FREE, index), 70 + index));

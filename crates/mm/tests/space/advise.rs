@@ -1,5 +1,6 @@
-//! `madvise` and its kin: advice by advice, what it does, what refuses it with which errno, and
-//! that nothing is left over.
+//! `madvise` and its kin, advice by advice.
+//!
+//! The tests say what each does, what refuses it with which errno, and that nothing is left over.
 //!
 //! What Linux answers was asked of Linux 6.18. Not covered: races, which the random programs look
 //! for.
@@ -29,7 +30,7 @@ on_both! {
     guards_in_files_and_shared_memory,
     a_range_of_guards_takes_one_flush_at_most,
     populating_brings_what_an_access_would,
-    removing_takes_pages_from_everybody,
+    removing_takes_pages_from_every_process,
     several_ranges_are_advised_about_until_one_fails,
     every_allocation_can_fail,
 }
@@ -208,8 +209,8 @@ fn pages_freed_lazily_are_clean_until_they_are_written<I: Isa>() {
     process.touch(OTHER, base, Access::Write).expect("writable");
     world.lab.run(CPU, &process.space);
     assert_eq!(advise(&process, base, 3, Advice::Free), Ok(()));
-    assert_eq!(world.lab.mm().counter(Counter::PgLazyFree), 2, "the zero page is nobody's to free");
-    assert_eq!([0, 1].map(|index| process.read(CPU, at(base, index))), [1, 2], "nobody has taken them yet");
+    assert_eq!(world.lab.mm().counter(Counter::PgLazyFree), 2, "the zero page is not freed");
+    assert_eq!([0, 1].map(|index| process.read(CPU, at(base, index))), [1, 2], "reclaim has not taken them yet");
     assert_eq!(process.smaps_field("LazyFree:"), 8);
     process.touch(OTHER, base, Access::Write).expect("writable");
     assert_eq!(process.smaps_field("LazyFree:"), 4, "one was written again");
@@ -371,7 +372,7 @@ fn populating_brings_what_an_access_would<I: Isa>() {
     world.on(CPU, |mm| mm.truncate(&file, 2 * PAGE_SIZE)).expect("not sealed");
     assert_eq!(advise(&process, mapped, 4, Advice::PopulateWrite), Err(Errno::EFAULT), "past the end");
     assert_eq!(process.mincore(mapped, 4), Ok(vec![1, 1, 0, 0]));
-    // A stack does not grow because somebody populates below it.
+    // A stack does not grow because a call populates below it.
     let stack = process.map(2, Rights::RW, MapFlags::PRIVATE | MapFlags::GROWSDOWN | MapFlags::ANONYMOUS, None);
     let below = VirtAddr::new(stack.raw() - PAGE_SIZE);
     assert_eq!(advise(&process, below, 1, Advice::PopulateWrite), Err(Errno::ENOMEM));
@@ -379,7 +380,7 @@ fn populating_brings_what_an_access_would<I: Isa>() {
 }
 
 /// INV-FILE-REMOVED.
-fn removing_takes_pages_from_everybody<I: Isa>() {
+fn removing_takes_pages_from_every_process<I: Isa>() {
     let world = TestWorld::<I>::unjudged();
     let before = world.levels();
     let process = TestProcess::new(&world);
@@ -427,7 +428,11 @@ fn several_ranges_are_advised_about_until_one_fails<I: Isa>() {
     assert_eq!(call(own, &ranges[1..], Advice::DontNeed), Err(Errno::ENOMEM));
     assert_eq!(call(own, &[(at(0), 100), (at(1), 100)], Advice::DontNeed), Ok(200), "bytes, not pages");
     assert_eq!(call(own, &[], Advice::DontNeed), Ok(0));
-    assert_eq!(call(own, &[(at(0).add(1), 0), (at(1), 0)], Advice::DontNeed), Ok(0), "nobody looks");
+    assert_eq!(
+        call(own, &[(at(0).add(1), 0), (at(1), 0)], Advice::DontNeed),
+        Ok(0),
+        "the address of an empty range is not checked"
+    );
     assert_eq!(call(own, &[(at(0).add(1), 0), (at(1), 1)], Advice::DontNeed), Err(Errno::EINVAL));
     assert_eq!(call(own, &[(at(0), PAGE_SIZE), (at(1).add(1), 1)], Advice::DontNeed), Ok(PAGE_SIZE));
     assert_eq!(call(own, &vec![(at(0), 1); 1025], Advice::DontNeed), Err(Errno::EINVAL));
@@ -438,7 +443,7 @@ fn several_ranges_are_advised_about_until_one_fails<I: Isa>() {
     for advice in Advice::ALL.iter().copied() {
         let allowed = matches!(advice, Advice::WillNeed | Advice::Cold | Advice::PageOut);
         let expected = if allowed { Ok(PAGE_SIZE) } else { Err(Errno::EINVAL) };
-        assert_eq!(call(other, &[(at(0), PAGE_SIZE)], advice), expected, "{advice:?} of somebody else");
+        assert_eq!(call(other, &[(at(0), PAGE_SIZE)], advice), expected, "{advice:?} for another process");
     }
     let huge =
         process.map(0x8_8000, Rights::empty(), MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::ANONYMOUS, None);
@@ -552,7 +557,7 @@ fn age<I: Isa>((process, base): &(TestProcess<I>, VirtAddr)) -> Option<(Pfn, boo
     })
 }
 
-/// INV-ADVICE-ALONE. Once the other process has ended, the same advice is followed.
+/// INV-ADVICE-ALONE: the advice is followed once the other process has ended.
 fn advice_leaves_pages_alone_that_another_process_maps<I: Isa>() {
     for (advice, common) in
         [Advice::Cold, Advice::PageOut].into_iter().flat_map(|advice| CommonPage::ALL.map(|common| (advice, common)))

@@ -1,5 +1,6 @@
-//! The memory manager on the simulated machine, both instruction sets: what calls and faults do,
-//! and that nothing is left over.
+//! The memory manager on the simulated machine: what calls and faults do.
+//!
+//! Nothing is left over afterwards, on both instruction sets.
 
 use pagewright_arch::Isa;
 use pagewright_arch::on_both;
@@ -316,7 +317,7 @@ fn shared_anonymous_memory_is_shared_with_children<I: Isa>() {
     assert_eq!(parent.read(page(base, 1)), 2);
     assert_eq!(parent.space.rss().of(RssKind::Shmem), 2);
     parent.end();
-    assert_eq!(child.read(base), 1, "it lives as long as somebody maps it");
+    assert_eq!(child.read(base), 1, "it lives as long as a process maps it");
     end_without_trace(child, &before);
 }
 

@@ -1,5 +1,6 @@
-//! What random programs beside Linux found, and what Linux does that they can't show by themselves:
-//! on both instruction sets.
+//! What random programs beside Linux found, and what Linux does that they cannot show.
+//!
+//! The tests run on both instruction sets.
 //!
 //! What Linux answers was asked of Linux 6.18, but for arm64's `MAP_32BIT`, which is none.
 
@@ -17,7 +18,7 @@ use pagewright_mm::{
 use pagewright_types::{Access, Errno, PAGE_SIZE, PageRange, Rights, VirtAddr};
 
 on_both! {
-    a_page_that_somebody_has_is_not_sealed_against_writing,
+    a_page_with_another_reference_is_not_sealed_against_writing,
     limits_are_raised_by_those_who_may,
     no_data_at_all_means_as_much_as_may_be,
     protection_of_a_whole_stack,
@@ -41,7 +42,7 @@ on_both! {
 }
 
 /// INV-SEAL.
-fn a_page_that_somebody_has_is_not_sealed_against_writing<I: Isa>() {
+fn a_page_with_another_reference_is_not_sealed_against_writing<I: Isa>() {
     let (world, process) = TestProcess::<I>::unjudged();
     let file = world.on(CPU, |mm| mm.memfd_create("it", MemfdFlags::ALLOW_SEALING)).expect("memory");
     world.on(CPU, |mm| mm.truncate(&file, 2 * PAGE_SIZE)).expect("not sealed");
@@ -56,7 +57,7 @@ fn a_page_that_somebody_has_is_not_sealed_against_writing<I: Isa>() {
         assert_eq!(file.seals(), Ok(Seals::empty()));
         world.on(CPU, |mm| mm.release_user_pages(pages, MakeDirty::Yes));
     }
-    // A mapping that can't write is in nobody's way, nor are its pages.
+    // A mapping that cannot write does not prevent the seal, nor do its pages.
     let base = process.map_file(&file, Rights::RW, MapFlags::PRIVATE);
     process.touch(CPU, at(base, 1), Access::Read).expect("mapped");
     assert_eq!(seal(), Ok(()));
@@ -447,7 +448,7 @@ fn flags_are_told_apart<I: Isa>() {
     // Sealed against new writers, a mapping is still one of a file that was opened for writing.
     let file = world.on(CPU, |mm| mm.memfd_create("it", MemfdFlags::ALLOW_SEALING)).expect("memory");
     world.on(CPU, |mm| mm.truncate(&file, PAGE_SIZE)).expect("not sealed");
-    world.on(CPU, |mm| mm.add_seals(&file, Rights::RW, Seals::FUTURE_WRITE)).expect("nobody writes");
+    world.on(CPU, |mm| mm.add_seals(&file, Rights::RW, Seals::FUTURE_WRITE)).expect("no mapping writes");
     process.map_file(&file, Rights::READ, MapFlags::SHARED);
     assert!(process.smaps().contains("VmFlags: rd sh mr me ms sd \n"), "{}", process.smaps());
     process.end();
@@ -470,7 +471,7 @@ fn clean_pages_of_files_go_when_told<I: Isa>() {
         assert_eq!(process.mincore(base, 8), Ok(vec![0, 0, 1, 0, 0, 0, 0, 0]), "{flags:?}");
         assert!(free() >= before + 7, "{flags:?}: the page that was copied is one more");
         (0..8).for_each(|index| assert_eq!(process.read(CPU, at(base, index)), if index == 2 { 77 } else { index }));
-        // What somebody else maps, too, is not this program's to take away.
+        // This program may not page out what another process maps, too.
         let child = process.fork();
         child.read(CPU, at(base, 3));
         child.protect(at(base, 4), 1, Rights::READ);
@@ -487,7 +488,7 @@ fn clean_pages_of_files_go_when_told<I: Isa>() {
     process.end();
 }
 
-/// How long it takes to read them again would tell who has read them (`can_do_file_pageout`).
+/// The time to read them again would tell whether others have read them (`can_do_file_pageout`).
 ///
 /// A program's own copies are its own.
 fn pages_of_files_of_others_stay<I: Isa>() {
@@ -507,8 +508,7 @@ fn pages_of_files_of_others_stay<I: Isa>() {
     world.on(CPU, |mm| mm.forget_file(&file));
 }
 
-/// `Unevictable` of `meminfo`, as Linux counts it when its CPUs have handed over what they have not
-/// counted yet.
+/// `Unevictable` of `meminfo`, as Linux counts it after a drain of its per-CPU batches.
 fn locked_pages_are_out_of_the_way_at_once<I: Isa>() {
     let (world, process) = TestProcess::<I>::unjudged();
     let unevictable = || world.on(CPU, |mm| mm.gauge(Gauge::Unevictable));

@@ -1,5 +1,6 @@
-//! Locked and sealed memory, the limits of a space, and what the machine promises: on both
-//! instruction sets, with Linux's answers.
+//! Locked and sealed memory, the limits of a space, and what the machine promises.
+//!
+//! On both instruction sets, with Linux's answers.
 
 use pagewright_arch::on_both;
 use pagewright_arch::{Isa, X86_64};
@@ -26,7 +27,7 @@ on_both! {
     stacks_keep_their_distance,
     promises_are_counted_and_taken_back,
     promises_are_refused_by_policy,
-    shared_memory_pays_by_page,
+    shared_memory_is_charged_by_page,
 }
 
 struct Bed<I: Isa> {
@@ -351,9 +352,10 @@ fn promises_are_refused_by_policy<I: Isa>() {
     bed.end();
 }
 
-/// Shared memory that no mapping made pays page by page, and who touches more than is promised gets
-/// `SIGBUS`.
-fn shared_memory_pays_by_page<I: Isa>() {
+/// Shared memory that no mapping made is charged page by page.
+///
+/// A touch of more than the machine promises gets `SIGBUS`.
+fn shared_memory_is_charged_by_page<I: Isa>() {
     let bed = Bed::<I>::new();
     let mm = bed.lab.mm();
     let file = bed.lab.on(CPU, |mm| mm.memfd_create("it", MemfdFlags::empty())).expect("memory");

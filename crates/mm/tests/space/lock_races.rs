@@ -1,5 +1,6 @@
-//! Races of calls that lock memory with calls and faults that change what is locked: pages say how
-//! many entries of locked memory map them.
+//! Races of calls that lock memory with calls and faults that change what is locked.
+//!
+//! Each page says how many entries of locked memory map it.
 //!
 //! Not covered: one call at a time, which is `memory`'s.
 
@@ -81,8 +82,9 @@ impl Deed {
     }
 }
 
-/// Three CPUs lock, unlock and change pages that a parent and a child map; whether all is counted
-/// right, and pages can go when nothing is locked.
+/// Three CPUs lock, unlock and change pages that a parent and a child map.
+///
+/// Returns whether all is counted right, and pages can be reclaimed when nothing is locked.
 fn locked_beside_others<I: Isa>(seed: u64) -> bool {
     let (world, parent) = TestProcess::<I>::unjudged();
     let _device = world.swap_to(64);
@@ -110,8 +112,9 @@ fn locked_beside_others<I: Isa>(seed: u64) -> bool {
     })
 }
 
-/// Two processes lock and unlock memory that they share, and store to it, while a third CPU
-/// reclaims; whether the pages stay while somebody has them locked, with what was stored.
+/// Two processes lock and unlock memory that they share, and store to it, beside reclaim.
+///
+/// Returns whether the pages stay while a process has them locked, with what was stored.
 fn kept_beside_reclaim<I: Isa>(seed: u64) -> bool {
     const TOUCH: Deed = Deed::Touch(Access::Write);
     const LOCK: Deed = Deed::Lock(LockFlags::empty());

@@ -1,5 +1,6 @@
-//! Locked memory under random calls of a parent and a child: each page says how many entries of
-//! locked memory map it, whatever became of others.
+//! Locked memory under random calls of a parent and a child.
+//!
+//! Each page says how many entries of locked memory map it, whatever became of others.
 
 use pagewright_arch::{Aarch64, Isa, X86_64};
 use pagewright_lab::harness::files::DiskFile;
@@ -109,7 +110,7 @@ impl Deed {
     }
 }
 
-/// INV-LRU-LOCKS
+/// INV-LRU-LOCKS.
 fn counted_after<I: Isa>(steps: &[Step]) {
     let world = TestWorld::<I>::unjudged();
     let _device = world.swap_to(64);

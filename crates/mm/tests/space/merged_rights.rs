@@ -1,5 +1,6 @@
-//! Neighbours that were mapped with different greatest rights (`VM_MAY*`): whatever call makes them
-//! alike otherwise, each page keeps its own (INV-SEAL, INV-MM-VMAS).
+//! Neighbours that were mapped with different greatest rights (`VM_MAY*`).
+//!
+//! Whatever call makes them alike otherwise, each page keeps its own (INV-SEAL, INV-MM-VMAS).
 //!
 //! Every pair of ways to map a file, in both orders, meets every call after which neighbours merge.
 //! Then each page is asked for the right to write, and the file is sealed.

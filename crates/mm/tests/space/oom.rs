@@ -1,5 +1,6 @@
-//! The choice of the process that ends when no memory is left (INV-MM-OOM), with the scores that
-//! Linux 6.1 has for the same pages.
+//! The choice of the process that ends when no memory is left (INV-MM-OOM).
+//!
+//! The scores are those that Linux 6.1 has for the same pages.
 
 use pagewright_arch::{Isa, on_both};
 use pagewright_lab::harness::{CPU, TestProcess, TestWorld, at};
@@ -42,8 +43,9 @@ fn the_adjustment_is_a_share_of_memory_and_swap<I: Isa>() {
     process.end();
 }
 
-/// A parent and the children that have stored nothing are equal, with shared tables and with copies
-/// of them; so the newest ends. A child that has more ends before it.
+/// A parent and the children that have stored nothing are equal, so the newest ends.
+///
+/// That holds with shared tables and with copies of them. A child that has more ends before it.
 fn of_equal_ones_the_newest_is_chosen<I: Isa>() {
     for shares in ["always", "never"] {
         let (world, parent) = process_with_pages::<I>(10);

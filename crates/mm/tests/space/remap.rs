@@ -1,5 +1,6 @@
-//! `mremap` on the simulated machine, both instruction sets: what moves, what stays, who is told,
-//! and what a failed call leaves.
+//! `mremap` on the simulated machine: what moves, what stays, and what a failed call leaves.
+//!
+//! The tests also say which CPUs are notified, on both instruction sets.
 
 use pagewright_arch::on_both;
 use pagewright_arch::{Isa, LeafFlags};
@@ -124,8 +125,9 @@ const AT: u64 = 0x10_0000_0000;
 /// In another last-level table, and not aligned to where it was in the first.
 const TO: u64 = 0x20_0000_3000;
 
-/// INV-RMAP-SUPERSET: in a child that moved nothing, at the old place; in the parent at the new,
-/// and at the newest.
+/// INV-RMAP-SUPERSET: the reverse map finds pages at their place in each process.
+///
+/// That is the old place in a child that moved nothing, and the new and the newest in the parent.
 fn pages_go_along_and_are_still_found<I: Isa>() {
     let lab = lab::<I>();
     let before = levels(&lab);
@@ -296,8 +298,7 @@ fn several_mappings_move_as_one<I: Isa>() {
     process.end();
 }
 
-/// What is left where a part was moved from becomes one with what comes next, which is not to be
-/// moved again.
+/// The mapping that stays merges with the next one, and no part of it is moved again.
 fn what_stays_is_moved_once<I: Isa>() {
     let lab = lab::<I>();
     let process = Process::new(&lab).expect("memory");

@@ -1,5 +1,6 @@
-//! Races of a move with stores to the old place and with whoever unmaps the new one, under many
-//! schedules; and the bug that is found.
+//! Races of a move with stores to the old place, and with an unmap of the new one.
+//!
+//! Each runs under many schedules; the planted bug is found.
 //!
 //! Not covered: moves beside faults at the old place that lose. Random programs under random
 //! schedules are the net below.
@@ -32,8 +33,9 @@ struct Ran {
     taken: bool,
 }
 
-/// One thread moves a page, one unmaps the new place and takes a page for something else, one
-/// stores to the old place for as long as it can.
+/// One thread moves a page, one unmaps it at the new place, and one stores to the old place.
+///
+/// The second then takes a page for something else. The third stores for as long as it can.
 fn move_and_take<I: Isa>(seed: u64) -> Ran {
     let config = one_node_machine::<I>(3, 4 << 20);
     let lab = Rc::new(Lab::<I>::new(config, MmSettings::default()).expect("a possible machine"));
@@ -44,7 +46,7 @@ fn move_and_take<I: Isa>(seed: u64) -> Ran {
             MapRequest { addr: VirtAddr::new(at), len: pages * PAGE_SIZE, rights: Rights::RW, flags, file: None };
         lab.on(MOVER, |mm| mm.mmap(&space, &request)).expect("room")
     };
-    // Neighbours keep every table, so that nobody flushes because tables go.
+    // Neighbours keep every table, so no operation flushes because tables are freed.
     map(OLD - PAGE_SIZE, 3);
     map(FRESH, 1);
     let (old, new, fresh) = (VirtAddr::new(OLD), VirtAddr::new(NEW), VirtAddr::new(FRESH));
@@ -92,13 +94,13 @@ fn move_and_take<I: Isa>(seed: u64) -> Ran {
 }
 
 /// INV-REMAP-FLUSH.
-fn nobody_stores_to_a_page_that_was_moved_and_freed<I: Isa>() {
+fn no_cpu_stores_to_a_page_that_was_moved_and_freed<I: Isa>() {
     let ran: Vec<_> = (0..schedules(SCHEDULES)).map(move_and_take::<I>).collect();
     assert_eq!(ran.iter().position(|ran| ran.torn), None, "a store through the old place reached another page");
     assert!(ran.iter().any(|ran| ran.taken), "no schedule unmaps the page at its new place");
 }
 
-on_both! { nobody_stores_to_a_page_that_was_moved_and_freed }
+on_both! { no_cpu_stores_to_a_page_that_was_moved_and_freed }
 
 #[cfg(feature = "planted")]
 #[test]

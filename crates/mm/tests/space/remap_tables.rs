@@ -229,7 +229,8 @@ fn planted_bugs_are_found() {
         &[
             (PlantedBug::MovedTableAsPage, moved_tables_leave_nothing_behind::<X86_64>),
             (PlantedBug::MovedTableAsPage, moved_tables_leave_nothing_behind::<Aarch64>),
-            // Without range TLBIs, a flush of so many pages takes the whole tag, and the walk caches.
+            // Without range TLBIs, a flush of so many pages takes the whole tag, and the walk
+            // caches.
             (PlantedBug::MovedTableCached, moved_tables_leave_nothing_behind::<Aarch64>),
             (PlantedBug::TableMovedOver, table_in_the_way::<X86_64>),
             (PlantedBug::TableMovedOver, table_in_the_way::<Aarch64>),

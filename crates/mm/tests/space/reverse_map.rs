@@ -1,5 +1,6 @@
-//! Walks of the reverse map: how many nodes they look at, and what they find beside forks and
-//! exits (INV-RMAP-CURSOR, INV-RMAP-SUPERSET).
+//! Walks of the reverse map: how many nodes they visit, and what they find beside forks and exits.
+//!
+//! INV-RMAP-CURSOR, INV-RMAP-SUPERSET.
 //!
 //! A page is shared by a process and its children, each with a node of the tree of forks. While one
 //! CPU visits all mappings of the page, another ends children and forks others, so nodes become

@@ -1,5 +1,6 @@
-//! Copies to and from user memory: they do what the program's own accesses would (INV-USER-COPY),
-//! and say how far they came.
+//! Copies to and from user memory: they do what the program's own accesses would (INV-USER-COPY).
+//!
+//! A copy returns how far it came.
 
 use pagewright_arch::on_both;
 use pagewright_arch::{Isa, LeafFlags};
@@ -107,7 +108,7 @@ fn a_copy_to_a_shared_page_does_not_reach_the_child<I: Isa>() {
     let child = process.fork();
     assert_eq!(to(&process, base, &2u64.to_le_bytes()), 0);
     assert_eq!((process.read(OTHER, base), child.read(OTHER, base)), (2, 1));
-    // Nor to a pin of somebody who has it from the child.
+    // Nor is it seen by a pin that was taken through the child.
     let pin = child.take(CPU, base, 1, pagewright_lab::harness::GupCall::Pin(GupFlags::empty())).expect("there");
     assert_eq!(to(&child, base, &3u64.to_le_bytes()), 0);
     assert_eq!((pin.read(0), process.read(CPU, base)), (3, 2));

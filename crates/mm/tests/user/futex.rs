@@ -39,7 +39,7 @@ fn a_private_word_is_its_address<I: Isa>() {
     assert_ne!(key(&child, base, Private, Write), Ok(one));
     assert_ne!(key(&process, base, Shared, Write), Ok(one), "another queue, as in Linux");
     assert_eq!(process.space.rss().pages(), 1, "only the shared key needs the page");
-    // Nobody asks whether anything is mapped.
+    // The private key needs no mapping.
     assert!(key(&process, base.add(PAGE_SIZE), Private, Read).is_ok());
     TestProcess::end_all_at_rest(&[&child, &process]);
 }
@@ -100,7 +100,7 @@ fn words_that_can_only_be_read<I: Isa>() {
     // A file's page that is mapped read-only is the file's word, privately mapped or not.
     assert_eq!(key(&process, text, Shared, Read), name);
     assert_eq!(key(&process, text, Shared, Write), Err(Errno::EFAULT));
-    // Anonymous memory that can only be read never changes: nobody could be woken by it.
+    // Anonymous memory that can only be read never changes: no waiter could be woken by it.
     let zeroes = process.map(1, Rights::READ, ANON, None);
     assert_eq!(key(&process, zeroes, Shared, Read), Err(Errno::EFAULT));
     let base = process.anon(1);

@@ -1,5 +1,6 @@
-//! User memory as the kernel uses it: copies, words, strings, other processes' memory, futex keys;
-//! and what `/proc` tells of its pages.
+//! User memory as the kernel uses it: copies, words, strings, other processes' memory, futex keys.
+//!
+//! The tests also compare what `/proc` tells of its pages.
 //!
 //! Not covered: races (`gup_races.rs`).
 

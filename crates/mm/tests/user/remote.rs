@@ -98,7 +98,7 @@ fn a_copy_stops_where_memory_ends_and_counts<I: Isa>() {
     assert_eq!(writev((&ours, &ending), (&theirs, &[(there, 50)])), Ok(6));
     let missing = [(here.add(PAGE_SIZE), 1)];
     assert_eq!(writev((&ours, &missing), (&theirs, &[(there, 50)])), Err(Errno::EFAULT));
-    // Who has ended has nothing.
+    // A process that has ended has no memory.
     theirs.end();
     assert_eq!(readv((&ours, &[(here, 1)]), (&theirs, &[(there, 1)])), Err(Errno::EFAULT));
     end(&[&ours]);
@@ -122,7 +122,7 @@ fn bad_lists_are_refused<I: Isa>() {
     assert_eq!(readv((&ours, &one), (&theirs, &[(there, 1 << 63)])), Err(Errno::EINVAL));
     assert_eq!(readv((&ours, &[(I::USER_END, 1)]), (&theirs, &other)), Err(Errno::EFAULT));
     assert_eq!(readv((&ours, &one), (&theirs, &[(I::USER_END, 1)])), Err(Errno::EFAULT));
-    // No bytes to move: nobody looks at the other list.
+    // No bytes to move: the other list is not read.
     assert_eq!(readv((&ours, &[]), (&theirs, &many)), Ok(0));
     assert_eq!(readv((&ours, &[(here, 0)]), (&theirs, &other)), Ok(0));
     assert_eq!(readv((&ours, &one), (&theirs, &[])), Ok(0));

@@ -1,5 +1,6 @@
-//! The texts of `/proc`: against the lines that this machine's Linux prints about this very
-//! process, and against what is counted elsewhere.
+//! The texts of `/proc`, compared with Linux's and with counts.
+//!
+//! Linux's are the lines that this machine's kernel prints about this very process.
 
 use pagewright_arch::{Aarch64, Isa, X86_64};
 use pagewright_lab::Lab;
@@ -136,8 +137,9 @@ fn with_place(line: &str, real: &Real<'_>, place: &str) -> String {
     format!("{before} {place}{:1$}{2}", "", pad + 1 + real.place.len() - place.len(), real.name)
 }
 
-/// Every line of this process's map that a program could have made comes out of `show_maps` as
-/// Linux wrote it, byte for byte but for device and inode, which are ours.
+/// `show_maps` prints each line of this process's map as Linux wrote it, byte for byte.
+///
+/// The test leaves out lines that no program could have made. Device and inode are ours.
 #[test]
 fn maps_prints_each_line_as_linux_does() {
     let bed = Bed::<X86_64>::new();
@@ -175,8 +177,9 @@ fn maps_prints_each_line_as_linux_does() {
     assert!(compared > 5, "the map of a program has a heap, a stack, a library and itself: {text}");
 }
 
-/// Lines whose form the process above may not have: short addresses, long paths, a line end in a
-/// name, shared memory.
+/// Lines whose form the process above may not have.
+///
+/// They have short addresses, long paths, a line end in a name, or shared memory.
 #[test]
 fn maps_pads_and_escapes_as_linux_does() {
     let bed = Bed::<Aarch64>::new();
@@ -295,8 +298,9 @@ fn planted_bugs_are_found() {
     assert_found_by(PlantedBug::RefusedRecordLost, parts_of_maps_and_smaps_make_the_whole::<X86_64>);
 }
 
-/// Names before the colon with the columns of their figures: what a parser of fixed columns relies
-/// on.
+/// The name before the colon, with the columns of its figures.
+///
+/// A parser of fixed columns depends on them.
 fn shape(line: &str) -> (&str, Option<usize>) {
     let (name, _) = line.split_once(':').expect("a name and a colon");
     (name, (name != "VmFlags").then_some(line.len()))
