@@ -84,7 +84,7 @@ impl Isa for Aarch64 {
     #[inline]
     fn leaf(level: Level, leaf: Leaf) -> Pte {
         debug_assert!(level < Level::PGD, "no leaves at PGD");
-        debug_assert!(level.order().is_some_and(|order| leaf.pfn.is_aligned(order)), "misaligned block {:?}", leaf.pfn);
+        debug_assert!(level.order().is_some_and(|order| leaf.pfn.is_aligned(order)), "misaligned leaf {:?}", leaf.pfn);
         let mut raw = leaf.pfn.base().raw() | ATTR_NORMAL | INNER_SHAREABLE;
         raw |= if walkable(leaf.rights) { VALID } else { PROT_NONE };
         if level == Level::PTE {

@@ -90,13 +90,13 @@ impl LeafFlags {
     }
 }
 
-/// An entry that maps a frame or a block of frames.
+/// An entry that maps a page, or a huge page.
 ///
 /// A leaf without rights is a `PROT_NONE` mapping: it keeps its frame, and hardware treats it as
 /// not present.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Leaf {
-    /// First frame, aligned to the block.
+    /// First frame, aligned to the size of the page.
     pub pfn: Pfn,
     /// The accesses that hardware allows.
     pub rights: Rights,
@@ -275,7 +275,7 @@ impl SoftEntry {
 ///
 /// An entry that is not present can be *pending*: its flush was not complete when the lock of its
 /// table was released. It decodes as it does without that mark. It counts as pending only while its
-/// number is that of its table, which moves on when the flushes of the table are paid. So no
+/// number is that of its table, which moves on when the flushes of the table are settled. So no
 /// pending entry has to be looked for and cleared. A number that comes around again costs a flush.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Pending {
@@ -343,7 +343,7 @@ pub enum Entry {
     Empty,
     /// A table of the level below.
     Table(TableEntry),
-    /// A page, or a block at PMD and PUD level.
+    /// A page, or a huge page at PMD and PUD level.
     Leaf(Leaf),
     /// Nothing is mapped, but the entry carries information.
     Soft(SoftEntry),

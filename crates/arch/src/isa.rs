@@ -83,7 +83,7 @@ pub trait Isa: Copy + fmt::Debug + 'static {
     /// Encodes a leaf for a table of `level`.
     ///
     /// # Panics
-    /// In debug builds when `level` is PGD or `leaf.pfn` is not aligned to the block.
+    /// In debug builds when `level` is PGD or `leaf.pfn` is not aligned to the size of the page.
     fn leaf(level: Level, leaf: Leaf) -> Pte;
 
     /// Encodes a pointer to a table of the level below.

@@ -30,10 +30,10 @@ const DIRTY: u64 = 1 << 6;
 const PAGE_SIZE_BIT: u64 = 1 << 7;
 const GLOBAL: u64 = 1 << 8;
 const PROT_NONE: u64 = 1 << 9;
-/// PAT, a bit of a block's memory type (Intel SDM vol. 3A table 4-18).
+/// PAT, a bit of a huge leaf's memory type (Intel SDM vol. 3A table 4-18).
 ///
 /// These codecs leave it clear; other kernels may set it.
-const PAT_BLOCK: u64 = 1 << 12;
+const PAT_HUGE: u64 = 1 << 12;
 const SOFT: u64 = 1 << 10;
 /// In a pointer to a table; ignored by hardware (Intel SDM vol. 3A table 4-15).
 const TABLE_ORIGIN: u64 = 1 << 52;
@@ -77,7 +77,7 @@ impl Isa for X86_64 {
     #[inline]
     fn leaf(level: Level, leaf: Leaf) -> Pte {
         debug_assert!(level < Level::PGD, "no leaves at PGD");
-        debug_assert!(level.order().is_some_and(|order| leaf.pfn.is_aligned(order)), "misaligned block {:?}", leaf.pfn);
+        debug_assert!(level.order().is_some_and(|order| leaf.pfn.is_aligned(order)), "misaligned leaf {:?}", leaf.pfn);
         let mut raw = leaf.pfn.base().raw();
         raw |= if walkable(leaf.rights) { PRESENT } else { PROT_NONE };
         if leaf.rights.contains(Rights::WRITE) {
@@ -113,7 +113,7 @@ impl Isa for X86_64 {
             let (write_protected, origin) = (raw & WRITABLE == 0, raw & TABLE_ORIGIN != 0);
             return Entry::Table(TableEntry { pfn: frame(FRAME), write_protected, origin });
         }
-        let pfn = frame(if level == Level::PTE { FRAME } else { FRAME & !PAT_BLOCK });
+        let pfn = frame(if level == Level::PTE { FRAME } else { FRAME & !PAT_HUGE });
         let mut rights = Rights::empty();
         if raw & PRESENT != 0 {
             rights |= Rights::READ;

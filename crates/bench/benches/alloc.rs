@@ -37,7 +37,7 @@ fn one_block(c: &mut Criterion) {
     {
         c.bench_function(name, |b| {
             b.iter(|| {
-                let block = frames.alloc(request(raw), support::nothing_paid).expect("free memory").settle(|_| {});
+                let block = frames.alloc(request(raw), support::nothing_settled).expect("free memory").settle(|_| {});
                 frames.free(black_box(block));
             });
         });
@@ -59,7 +59,7 @@ fn many_blocks(c: &mut Criterion) {
                     for _ in 0..blocks {
                         list.push(
                             &frames,
-                            frames.alloc(request(raw), support::nothing_paid).expect("free memory").settle(|_| {}),
+                            frames.alloc(request(raw), support::nothing_settled).expect("free memory").settle(|_| {}),
                         );
                     }
                     while let Some(block) = list.pop(&frames) {
@@ -78,7 +78,7 @@ fn folios(c: &mut Criterion) {
     for (name, raw) in [("folio/order 0, made and put", 0), ("folio/order 9, made and put", 9)] {
         c.bench_function(name, |b| {
             b.iter(|| {
-                let block = frames.alloc(request(raw), support::nothing_paid).expect("free memory").settle(|_| {});
+                let block = frames.alloc(request(raw), support::nothing_settled).expect("free memory").settle(|_| {});
                 let reference = frames.new_folio(block);
                 frames.free(frames.put(black_box(reference)).expect("the last reference"));
             });

@@ -145,7 +145,7 @@ impl<I: Isa> Bed<I> {
     }
 
     /// Every CPU has flushed everything.
-    fn all_pay(&self) {
+    fn all_settle(&self) {
         self.tlb.ledger().open(CpuMask::EMPTY);
         let sampled = self.tlb.ledger().sample();
         self.tlb.fx().online().iter().for_each(|cpu| self.tlb.ledger().advance(cpu, sampled));
@@ -206,7 +206,7 @@ fn timing(times: u64) -> Duration {
     all.saturating_sub(nothing)
 }
 
-/// Settles batches one after the other, so that none has been paid by the one before.
+/// Settles batches one after the other, so that none is settled by the one before.
 ///
 /// What it takes to fill them is taken off, and so are handlers, which run on other CPUs, and the
 /// clock that times them.
@@ -226,14 +226,14 @@ fn settle_each<I: Isa>(name: String, cpus: u16) -> Scenario<'static> {
 }
 
 fn below_the_floor<I: Isa>(bed: &Bed<I>) {
-    bed.all_pay();
-    bed.tlb.ledger().raise_floor(&bed.tlb.fx().online());
+    bed.all_settle();
+    bed.tlb.ledger().raise_lowest_clock(&bed.tlb.fx().online());
 }
 
 fn scenarios_of<I: Isa>(into: &mut Vec<Scenario<'_>>) {
     into.push(queue::<I>());
     into.push(queue_shared::<I>());
-    into.push(settle::<I>("settle a batch below the floor".into(), 32, below_the_floor));
+    into.push(settle::<I>("settle a batch below the lowest clock".into(), 32, below_the_floor));
 }
 
 fn main() {
@@ -241,9 +241,9 @@ fn main() {
     scenarios_of::<X86_64>(&mut scenarios);
     for cpus in [2, 8, 32, 128] {
         scenarios.push(settle::<X86_64>(
-            format!("settle a batch that all of {cpus} CPUs have paid"),
+            format!("settle a batch that all of {cpus} CPUs owe no more"),
             cpus,
-            Bed::all_pay,
+            Bed::all_settle,
         ));
     }
     for cpus in [2, 8, 32, 128] {
@@ -251,7 +251,7 @@ fn main() {
             .push(settle_each::<X86_64>(format!("settle by IPIs to {} CPUs, without their handlers", cpus - 1), cpus));
     }
     scenarios_of::<Aarch64>(&mut scenarios);
-    scenarios.push(settle::<Aarch64>("settle a batch that the issuer has completed".into(), 128, Bed::all_pay));
+    scenarios.push(settle::<Aarch64>("settle a batch that the issuer has completed".into(), 128, Bed::all_settle));
     scenarios.push(settle_each::<Aarch64>("settle by a barrier, 128 CPUs".into(), 128));
     measure(scenarios);
 }

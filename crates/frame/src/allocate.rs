@@ -184,7 +184,7 @@ impl<P: Platform> FrameAllocator<P> {
         }
     }
 
-    /// Makes parked blocks settled whose debts are paid, so that they coalesce with their buddies.
+    /// Unparks the blocks whose debts are settled, so that they coalesce with their buddies.
     ///
     /// Returns the number of their frames. Takes locks of rank `ZoneRank`, each for at most 64
     /// blocks at a time.
@@ -241,7 +241,7 @@ impl<P: Platform> FrameAllocator<P> {
         if is_above { zone.take(&self.memmap, cpu, request) } else { None }
     }
 
-    /// Makes parked blocks settled until one can be taken; takes a parked one if none is paid.
+    /// Unparks blocks whose debts are settled until one can be taken, else takes a parked one.
     ///
     /// For a request that found no settled block to spare.
     #[cold]

@@ -90,13 +90,13 @@ impl UnsettledBlock {
         self.key
     }
 
-    /// Returns the block after `pay` has settled its debt.
+    /// Returns the block after `flush` has settled its debt.
     ///
-    /// Does not call `pay` if there is no debt.
+    /// Does not call `flush` if there is no debt.
     #[inline]
-    pub fn settle(self, pay: impl FnOnce(DebtKey)) -> Block {
+    pub fn settle(self, flush: impl FnOnce(DebtKey)) -> Block {
         if self.key != DebtKey::NONE {
-            pay(self.key);
+            flush(self.key);
         }
         self.block
     }

@@ -8,8 +8,8 @@
 //! settled before the frames are used. The two are on different lists, and free blocks coalesce
 //! only if they owe the same debt. So no settled frame waits for a flush, neither kind hides the
 //! other, and no CPU is flushed for a debt that it does not owe. The allocator takes settled blocks
-//! first, and flushes that happen anyway have time to pay the debts. Once the ledger's floor covers
-//! a key, the block is moved to the settled lists and coalesces there, 64 blocks at a time.
+//! first, and flushes that happen anyway have time to settle the debts. Once the ledger's floor
+//! covers a key, the block is moved to the settled lists and coalesces there, 64 blocks at a time.
 //!
 //! Each free block remembers when it was freed, by a clock that counts freed frames. After as many
 //! freed frames as fit the last-level cache, the lines of the block have left the cache, and
@@ -29,10 +29,11 @@
 //! - **INV-FRAME-ONE-KEY** Each frame of a parked block was freed with the key that the block
 //!   carries. If blocks with different keys coalesced, their key would be owed by every CPU.
 //!
-//! Not guaranteed: that each paid block is found at once. The parked blocks of an order are a queue
-//! in order of parking, and one that waits behind an unpaid block waits until that is paid. Keys
-//! are opened shortly before their frames are parked, so the order is nearly that of the keys. Nor
-//! that the key of a block is that of one debt: the frames of a folio may owe several.
+//! Not guaranteed: that each block whose debt is settled is found at once. The parked blocks of an
+//! order are a queue in order of parking, and a block waits until the debts of those before it are
+//! settled. Keys are opened shortly before their frames are parked, so the order is nearly that of
+//! the keys. Nor that the key of a block is that of one debt: the frames of a folio may owe
+//! several.
 
 use crate::clear::Residency;
 use crate::list::FrameList;
@@ -179,7 +180,7 @@ impl Buddy {
         key != DebtKey::NONE
     }
 
-    /// Moves up to [`BLOCKS_PER_HOLD`] parked blocks whose debts are paid to the settled lists.
+    /// Moves up to [`BLOCKS_PER_HOLD`] parked blocks whose debts are settled to the settled lists.
     ///
     /// Returns the number of their frames. It looks at the blocks that it moves, and at the oldest
     /// of each order.

@@ -4,7 +4,7 @@
 //! still read its page at a frame that the page left. The call that frees the frames parks them
 //! under it, and a store to the folio settles it first (`tlb`).
 //!
-//! Not guaranteed: that the debt is unpaid. Only the ledger of `tlb` knows.
+//! Not guaranteed: that the debt is still owed. Only the ledger of `tlb` knows.
 
 use crate::folio::Folio;
 use pagewright_types::DebtKey;
@@ -24,8 +24,8 @@ impl Folio<'_> {
         self.record().debt()
     }
 
-    /// Forgets a debt that is paid, unless another was added since it was read.
-    pub fn forget_debt(self, paid: DebtKey) {
-        self.record().forget_debt(paid);
+    /// Forgets a debt that is settled, unless another was added since it was read.
+    pub fn forget_debt(self, settled: DebtKey) {
+        self.record().forget_debt(settled);
     }
 }

@@ -313,10 +313,10 @@ impl FrameRecord {
         let _ = self.debt.fetch_update(Ordering::Relaxed, Ordering::Relaxed, merged);
     }
 
-    /// Forgets the debt `paid` of a block in use, unless it has changed.
-    pub(crate) fn forget_debt(&self, paid: DebtKey) {
+    /// Forgets the debt `settled` of a block in use, unless it has changed.
+    pub(crate) fn forget_debt(&self, settled: DebtKey) {
         // A failure leaves a debt that the next caller settles.
-        let _ = self.debt.compare_exchange(paid.raw(), DebtKey::NONE.raw(), Ordering::Relaxed, Ordering::Relaxed);
+        let _ = self.debt.compare_exchange(settled.raw(), DebtKey::NONE.raw(), Ordering::Relaxed, Ordering::Relaxed);
     }
 }
 

@@ -149,7 +149,7 @@ impl<P: Platform> Frames<P> {
     #[allow(unsafe_code)]
     pub unsafe fn retire(&self, pfn: Pfn) -> Block {
         let table = self.table(pfn);
-        // Pairs with the Release of the last `unshare`.
+        // Pairs with the Release of the last `remove_sharer`.
         fence(Ordering::Acquire);
         debug_assert_eq!(table.live(), 0, "INV-FRAME-TABLE: {table:?} is retired with live entries");
         debug_assert_eq!(table.migrating(), 0, "INV-MIGRATE-COUNT: {table:?} is retired with migration entries");
@@ -397,7 +397,7 @@ impl<'a, L: Backend> TablePage<'a, L> {
     ///
     /// # Panics
     /// In debug builds when the table has no sharer.
-    pub fn unshare(&self) -> u32 {
+    pub fn remove_sharer(&self) -> u32 {
         let before = self.record.mapped_or_shares.fetch_sub(1, Ordering::AcqRel) as u32 & SHARES;
         debug_assert!(before > 0, "INV-FRAME-TABLE: {self:?} has no sharer to remove");
         before - 1

@@ -20,7 +20,7 @@
 //!   caller would take the last settled frames. It may go below `min` as far as Linux's
 //!   `GFP_ATOMIC`, so that the reserve is there for it.
 //! - **INV-FRAME-HOLD** One hold of a zone's lock parks or unparks at most 64 blocks. Otherwise
-//!   other CPUs would wait as long as many frames take that a flush has paid.
+//!   other CPUs would wait as long as many frames take whose debts a flush has settled.
 //!
 //! Not guaranteed: that `free` and `parked` agree with the lists when they are read without the
 //! lock.
@@ -330,7 +330,7 @@ impl<L: Backend> Zone<L> {
         Some(ZoneBlock { pfn, key, residency })
     }
 
-    /// Makes parked blocks settled whose debts are paid, at most [`BLOCKS_PER_HOLD`].
+    /// Unparks blocks whose debts are settled, at most [`BLOCKS_PER_HOLD`].
     ///
     /// Returns the number of their frames: 0 if `floor` covers no more.
     #[cold]

@@ -65,7 +65,7 @@ fn a_batch_has_settled_blocks_only_and_is_as_large_beside_parked_ones() {
     let blocks = vec![take(&frames, 0)];
     assert_eq!(kept(&frames), (FRAMES - BATCH, BATCH - 1));
     assert_eq!(frames.parked(), 32);
-    support::pay_everything(&frames);
+    support::settle_everything(&frames);
     end(&frames, blocks);
 }
 

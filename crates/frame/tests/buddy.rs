@@ -41,8 +41,8 @@ enum Step {
         request: FrameRequest,
     },
     Drain,
-    /// Every debt up to this epoch is paid.
-    Pay(u64),
+    /// Every debt up to this epoch is settled.
+    Settle(u64),
 }
 
 fn a_request() -> impl Strategy<Value = FrameRequest> {
@@ -66,7 +66,7 @@ fn a_step() -> impl Strategy<Value = Step> {
         7 => (0..CPUS, any::<usize>(), key).prop_map(|(cpu, which, key)| Step::Free { cpu, which, key }),
         1 => (0..CPUS, a_request()).prop_map(|(cpu, request)| Step::GiveBack { cpu, request }),
         1 => Just(Step::Drain),
-        1 => (1u64..100).prop_map(Step::Pay),
+        1 => (1u64..100).prop_map(Step::Settle),
     ]
 }
 
@@ -147,8 +147,8 @@ impl Model {
             parked += u64::from(zone.parked());
         }
         // INV-FRAME-PARKED: settled neighbours of a parked frame stay settled.
-        let (unpaid, owing) = (self.owing(|key| !self.floor.covers(key)), self.owing(|_| true));
-        assert!((unpaid..=owing).contains(&parked), "{parked} frames are parked, {unpaid} to {owing} owe a debt");
+        let (unsettled, owing) = (self.owing(|key| !self.floor.covers(key)), self.owing(|_| true));
+        assert!((unsettled..=owing).contains(&parked), "{parked} frames are parked, {unsettled} to {owing} owe a debt");
     }
 }
 
@@ -210,7 +210,7 @@ proptest! {
                     frames.free_with_debt(support::block_at(&frames, pfn), key);
                 },
                 Step::Drain => frames.drain(),
-                Step::Pay(epoch) => model.floor = model.floor.max(DebtFloor::new(epoch)),
+                Step::Settle(epoch) => model.floor = model.floor.max(DebtFloor::new(epoch)),
             }
             model.check(&frames);
         }
@@ -218,7 +218,7 @@ proptest! {
             frames.free(support::block_at(&frames, pfn));
         }
         frames.drain();
-        support::pay_everything(&frames);
+        support::settle_everything(&frames);
         prop_assert_eq!(shape(&frames), initial, "not all free blocks coalesced");
         prop_assert_eq!(frames.available(), frames.managed());
     }
@@ -230,7 +230,7 @@ fn settling_everything_leaves_nothing_parked() {
     let parked = || frames.zones().map(|zone| zone.parked()).sum::<u32>();
     for raw in [0, 0, 0, 3, 5, 9, 12] {
         let block = frames
-            .alloc(FrameRequest::new(Order::new(raw), NODE0), support::nothing_paid)
+            .alloc(FrameRequest::new(Order::new(raw), NODE0), support::nothing_settled)
             .expect("memory is left")
             .settle(|_| {});
         frames.free_with_debt(block, DebtKey::new(u64::from(raw) + 1));
@@ -239,7 +239,7 @@ fn settling_everything_leaves_nothing_parked() {
     let all: Vec<Pfn> = (0..1 << 13)
         .map(|_| {
             frames
-                .alloc(FrameRequest::new(Order::ZERO, NODE0), support::nothing_paid)
+                .alloc(FrameRequest::new(Order::ZERO, NODE0), support::nothing_settled)
                 .expect("memory is left")
                 .settle(|_| {})
                 .into_raw()
@@ -287,13 +287,13 @@ fn settled_blocks_are_handed_out_before_parked_ones() {
             }
         }
         let mut settled = 0;
-        while let Ok(unsettled) = frames.alloc(request, support::nothing_paid) {
+        while let Ok(unsettled) = frames.alloc(request, support::nothing_settled) {
             assert_eq!(unsettled.key(), DebtKey::NONE);
             settled += 1;
             let _ = unsettled.settle(|_| {}).into_raw();
         }
         let parked = frames
-            .alloc(FrameRequest { settled_only: false, ..request }, support::nothing_paid)
+            .alloc(FrameRequest { settled_only: false, ..request }, support::nothing_settled)
             .expect("parked blocks are left");
         assert_eq!(parked.key(), DebtKey::new(7));
         let _ = parked.settle(|_| {}).into_raw();
@@ -312,32 +312,32 @@ fn a_settled_frame_beside_a_parked_one_is_settled() {
         frames.free(settled);
         frames.drain();
         let request = FrameRequest { settled_only: true, ..FrameRequest::new(Order::new(raw), NODE0) };
-        let found = frames.alloc(request, support::nothing_paid).expect("one of the two is settled");
+        let found = frames.alloc(request, support::nothing_settled).expect("one of the two is settled");
         assert_eq!((found.key(), found.settle(|_| {}).into_raw()), (DebtKey::NONE, pfn));
-        assert!(frames.alloc(request, support::nothing_paid).is_err(), "the other is parked");
+        assert!(frames.alloc(request, support::nothing_settled).is_err(), "the other is parked");
     }
 }
 
 /// A caller that may not wait gets it, and its halves are one block again.
 #[test]
-fn a_parked_block_whose_debt_is_paid_is_a_free_block() {
+fn a_parked_block_whose_debt_is_settled_is_a_free_block() {
     let frames = support::one_node(&Host::new(1), 0, 32);
     let (one, other) = (support::take(&frames, 4), support::take(&frames, 4));
     frames.free_with_debt(one, DebtKey::new(7));
     frames.free(other);
     let whole = FrameRequest { settled_only: true, ..FrameRequest::new(Order::new(5), NODE0) };
-    assert!(frames.alloc(whole, || DebtFloor::new(6)).is_err(), "key 7 is not paid");
+    assert!(frames.alloc(whole, || DebtFloor::new(6)).is_err(), "key 7 is not settled");
     assert_eq!(frames.parked(), 16);
-    let block = frames.alloc(whole, || DebtFloor::new(7)).expect("everything is paid");
+    let block = frames.alloc(whole, || DebtFloor::new(7)).expect("everything is settled");
     assert_eq!((block.key(), frames.parked()), (DebtKey::NONE, 0));
-    // What is freed under a paid key is not parked at all.
+    // What is freed under a settled key is not parked at all.
     frames.free_with_debt(block.settle(|_| {}), DebtKey::new(7));
     assert_eq!(frames.parked(), 0);
 }
 
 /// A CPU that knows an older floor than another one has no effect.
 #[test]
-fn a_debt_that_is_paid_stays_paid() {
+fn a_debt_that_is_settled_stays_settled() {
     let frames = support::one_node(&Host::new(1), 0, 32);
     let [one, other] = [(); 2].map(|()| support::take(&frames, 4));
     // So that the parked blocks are looked at.
@@ -347,7 +347,7 @@ fn a_debt_that_is_paid_stays_paid() {
         assert!(frames.alloc(whole, || DebtFloor::new(floor)).is_err(), "half of it is parked, half in use");
     }
     frames.free_with_debt(other, DebtKey::new(7));
-    assert_eq!(frames.parked(), 16, "the debt of the second was paid by the floor of 9");
+    assert_eq!(frames.parked(), 16, "the debt of the second is settled by the floor of 9");
 }
 
 /// INV-FRAME-RESERVE.
@@ -364,14 +364,14 @@ fn callers_that_may_wait_leave_settled_frames_to_those_that_may_not() {
         let request = FrameRequest { urgency: Urgency::Reserve, ..FrameRequest::new(order, NODE0) };
         let mut waited = 0;
         while frames.parked() > 0 {
-            let unsettled = frames.alloc(request, support::nothing_paid).expect("memory is left");
+            let unsettled = frames.alloc(request, support::nothing_settled).expect("memory is left");
             waited += u32::from(unsettled.key() != DebtKey::NONE);
             let _ = unsettled.settle(|_| {}).into_raw();
         }
         assert_eq!(waited, 4096 >> raw);
         let settled_only = FrameRequest { settled_only: true, ..request };
         let mut found = 0;
-        while let Ok(unsettled) = frames.alloc(settled_only, support::nothing_paid) {
+        while let Ok(unsettled) = frames.alloc(settled_only, support::nothing_settled) {
             found += order.frames();
             let _ = unsettled.settle(|_| {}).into_raw();
         }
@@ -384,10 +384,10 @@ fn a_key_follows_the_frames_through_coalescing_and_splitting() {
     let frames = support::one_node(&Host::new(1), 0, 32);
     let whole = support::take(&frames, 5);
     frames.free_with_debt(whole, DebtKey::new(3));
-    let half = frames.alloc(FrameRequest::new(Order::new(4), NODE0), support::nothing_paid).expect("half of it");
+    let half = frames.alloc(FrameRequest::new(Order::new(4), NODE0), support::nothing_settled).expect("half of it");
     assert_eq!(half.key(), DebtKey::new(3));
     frames.free_with_debt(half.settle(|_| {}), DebtKey::new(3));
-    let whole = frames.alloc(FrameRequest::new(Order::new(5), NODE0), support::nothing_paid).expect("both halves");
+    let whole = frames.alloc(FrameRequest::new(Order::new(5), NODE0), support::nothing_settled).expect("both halves");
     assert_eq!(whole.key(), DebtKey::new(3));
     frames.free(whole.settle(|_| {}));
     assert_eq!(support::take(&frames, 5).into_raw(), Pfn::new(0), "settled frames owe no debt");
@@ -459,7 +459,7 @@ proptest! {
                         }).map(|(_, zone)| zone.node())
                     };
                     let expected = serves(|marks| marks.low).or_else(|| serves(|marks| marks.min));
-                    let got = frames.alloc(request, support::nothing_paid).ok().map(|unsettled| unsettled.settle(|_| {}).into_raw());
+                    let got = frames.alloc(request, support::nothing_settled).ok().map(|unsettled| unsettled.settle(|_| {}).into_raw());
                     prop_assert_eq!(got.and_then(|pfn| frames.node_of(pfn)), expected, "{:?}", request);
                     held.extend(got);
                 }
@@ -482,7 +482,7 @@ fn watermarks_reserve_frames_for_urgent_requests() {
     assert_eq!((marks.min, marks.low, marks.high), (1024, 1280, 1536));
     // Order 4 does not pass through per-CPU lists, so the count is exact.
     let normal = FrameRequest::new(Order::new(4), NODE0);
-    while let Ok(unsettled) = frames.alloc(normal, support::nothing_paid) {
+    while let Ok(unsettled) = frames.alloc(normal, support::nothing_settled) {
         let _ = unsettled.settle(|_| {}).into_raw();
         assert!(zone.free() >= marks.min);
         assert_eq!(zone.below_low(), zone.free() <= marks.low, "{} frames are free", zone.free());
@@ -490,7 +490,7 @@ fn watermarks_reserve_frames_for_urgent_requests() {
     assert_eq!(zone.free(), marks.min);
     assert_eq!(frames.counters().sum(pagewright_types::Counter::AllocStall), 1);
     let reserve = FrameRequest { urgency: Urgency::Reserve, ..normal };
-    while let Ok(unsettled) = frames.alloc(reserve, support::nothing_paid) {
+    while let Ok(unsettled) = frames.alloc(reserve, support::nothing_settled) {
         let _ = unsettled.settle(|_| {}).into_raw();
     }
     assert_eq!(zone.free(), 0);
@@ -520,7 +520,7 @@ fn settled_frames_are_handed_out_down_to_the_watermark() {
         let mut owing = 0;
         while owing < 3 {
             let before = settled();
-            let block = frames.alloc(request, support::nothing_paid).expect("memory is left");
+            let block = frames.alloc(request, support::nothing_settled).expect("memory is left");
             if block.key() != DebtKey::NONE {
                 owing += 1;
                 assert!(before <= min, "order {raw}: {before} settled frames, {min} are the reserve");
@@ -553,19 +553,19 @@ fn the_nearest_permitted_node_serves_and_no_other_does() {
     let frames = FrameAllocator::try_new(Host::new(1), &layout).expect("a valid layout");
     assert_eq!(frames.node_of_cpu(pagewright_types::CpuId::new(0)), NODE0);
     let whole = FrameRequest::new(Order::new(8), NODE0);
-    let served: Vec<_> = std::iter::from_fn(|| frames.alloc(whole, support::nothing_paid).ok())
+    let served: Vec<_> = std::iter::from_fn(|| frames.alloc(whole, support::nothing_settled).ok())
         .map(|unsettled| frames.node_of(unsettled.settle(|_| {}).into_raw()).map(NodeId::raw))
         .collect();
     assert_eq!(served, [Some(0), Some(2), Some(1)], "nodes serve in the order of their distance");
     frames.free(support::block_at(&frames, Pfn::new(256)));
     let strict = FrameRequest { permitted: NodeMask::of(NODE0), ..whole };
     assert_eq!(
-        frames.alloc(strict, support::nothing_paid),
+        frames.alloc(strict, support::nothing_settled),
         Err(NoFrames { request: strict, cause: NoFramesCause::Exhausted })
     );
     let on_one = FrameRequest { permitted: NodeMask::of(NodeId::new(1)), ..whole };
     assert_eq!(
-        frames.alloc(on_one, support::nothing_paid).map(|unsettled| unsettled.settle(|_| {}).into_raw()),
+        frames.alloc(on_one, support::nothing_settled).map(|unsettled| unsettled.settle(|_| {}).into_raw()),
         Ok(Pfn::new(256))
     );
 }
@@ -598,7 +598,7 @@ fn an_allocation_that_is_not_permitted_fails_and_allocates_nothing() {
     host.permit(0);
     let request = FrameRequest::new(Order::ZERO, NODE0);
     assert_eq!(
-        frames.alloc(request, support::nothing_paid),
+        frames.alloc(request, support::nothing_settled),
         Err(NoFrames { request, cause: NoFramesCause::NotPermitted })
     );
     assert_eq!(shape(&frames), untouched);
@@ -622,7 +622,7 @@ fn a_watermark_that_ignores_the_order_is_found() {
 fn mistakes_about_parked_blocks_are_found() {
     use pagewright_plant::{PlantedBug, assert_found_by};
     assert_found_by(PlantedBug::ParkedMerges, a_settled_frame_beside_a_parked_one_is_settled);
-    assert_found_by(PlantedBug::FloorNotPassedDown, a_parked_block_whose_debt_is_paid_is_a_free_block);
+    assert_found_by(PlantedBug::FloorNotPassedDown, a_parked_block_whose_debt_is_settled_is_a_free_block);
     assert_found_by(PlantedBug::ReserveNotKept, callers_that_may_wait_leave_settled_frames_to_those_that_may_not);
 }
 

@@ -83,7 +83,7 @@ fn each_way_to_free_frames_declares_it_with_their_size() {
         let folio = frames.new_folio(third);
         assert_eq!(declared(|| list.put_last(&frames, folio).expect("the last reference")), []);
         assert_eq!(declared(|| list.free(&frames)), expected[2..]);
-        support::pay_everything(&frames);
+        support::settle_everything(&frames);
         let (free, mut taken) = (frames.available(), None);
         let taking = declared(|| taken = Some(unsettled(&frames)));
         assert_eq!(taking, [], "the engine declares that frames are used again");

@@ -467,7 +467,7 @@ fn memory_of_another_node_is_cold() {
     let frames = FrameAllocator::try_new(host, &layout).expect("a valid layout");
     let from = |node| {
         frames
-            .alloc(FrameRequest::new(Order::new(4), NodeId::new(node)), support::nothing_paid)
+            .alloc(FrameRequest::new(Order::new(4), NodeId::new(node)), support::nothing_settled)
             .expect("memory")
             .settle(|_| {})
     };

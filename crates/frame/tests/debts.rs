@@ -111,7 +111,7 @@ fn live(frames: &FrameAllocator<Host>, life: &Life, release: &mut ReleaseList, o
 /// A block, whose debts the caller takes over.
 fn take_any(frames: &FrameAllocator<Host>, order: u8) -> Block {
     frames
-        .alloc(FrameRequest::new(Order::new(order), NODE0), support::nothing_paid)
+        .alloc(FrameRequest::new(Order::new(order), NODE0), support::nothing_settled)
         .expect("memory is left")
         .settle(|_| {})
 }
@@ -131,7 +131,7 @@ proptest! {
         }
         release.free(&frames);
         let mut found = 0;
-        while let Ok(unsettled) = frames.alloc(FrameRequest::new(Order::ZERO, NODE0), support::nothing_paid) {
+        while let Ok(unsettled) = frames.alloc(FrameRequest::new(Order::ZERO, NODE0), support::nothing_settled) {
             let key = unsettled.key();
             let pfn = unsettled.settle(|_| {}).into_raw();
             for debt in &owed[pfn.index()] {
@@ -159,7 +159,7 @@ fn a_frame_without_a_debt_owes_none_whatever_its_neighbours_owe() {
     release.free(&frames);
     let request = FrameRequest { settled_only: true, ..FrameRequest::new(Order::ZERO, NODE0) };
     let mut seen = Vec::new();
-    while let Ok(unsettled) = frames.alloc(request, support::nothing_paid) {
+    while let Ok(unsettled) = frames.alloc(request, support::nothing_settled) {
         seen.push(unsettled.settle(|key| panic!("a settled frame owes {key}")).into_raw());
     }
     assert!(seen.contains(&other_pfn) && !seen.contains(&owing_pfn));

@@ -324,7 +324,7 @@ fn the_parts_of_a_split_folio_keep_its_state() {
         }
         assert_eq!(frames.parked(), 1 << from, "the parts lost the debt of the folio");
         frames.drain();
-        support::pay_everything(&frames);
+        support::settle_everything(&frames);
         assert_eq!(shape(&frames), initial);
     }
 }
@@ -336,7 +336,7 @@ fn machine_of_former_tables() -> FrameAllocator<Host> {
     let frames = machine();
     {
         let request = pagewright_frame::FrameRequest::new(Order::ZERO, support::NODE0);
-        let blocks = core::iter::from_fn(|| frames.alloc(request, support::nothing_paid).ok());
+        let blocks = core::iter::from_fn(|| frames.alloc(request, support::nothing_settled).ok());
         let tables: Vec<Pfn> = blocks
             .map(|block| {
                 let table = frames.new_table(block.settle(|_| {}), Level::PTE, SpaceId::new(7));
@@ -408,7 +408,7 @@ fn frames_with_a_debt_are_parked_by_any_free() {
     // INV-FRAME-KEY
     let request = pagewright_frame::FrameRequest::new(Order::new(2), support::NODE0);
     let key = loop {
-        let block = frames.alloc(request, support::nothing_paid).expect("a parked block is left");
+        let block = frames.alloc(request, support::nothing_settled).expect("a parked block is left");
         let key = block.key();
         let _ = block.settle(|_| {}).into_raw();
         if key != DebtKey::NONE {

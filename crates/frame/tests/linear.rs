@@ -26,7 +26,7 @@ fn a_dropped_block_panics() {
 #[test]
 #[should_panic(expected = "INV-FRAME-LINEAR")]
 fn a_dropped_unsettled_block_panics() {
-    drop(machine().alloc(FrameRequest::new(Order::ZERO, NODE0), support::nothing_paid));
+    drop(machine().alloc(FrameRequest::new(Order::ZERO, NODE0), support::nothing_settled));
 }
 
 #[test]

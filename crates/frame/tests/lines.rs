@@ -188,7 +188,7 @@ fn a_block_stores_to_its_record_and_to_the_counts_of_its_zone() {
     let owing = take(&frames, 0);
     let parked = lines(|| frames.free_with_debt(owing, DebtKey::new(7)));
     assert_eq!(parked, [store("free block", small_pfn), store("zone counts", ZONE)]);
-    assert_eq!(lines(|| assert_eq!(frames.unpark(DebtFloor::new(6)), 0)), counted, "nothing is paid");
+    assert_eq!(lines(|| assert_eq!(frames.unpark(DebtFloor::new(6)), 0)), counted, "nothing is settled");
     assert_eq!(lines(|| assert_eq!(frames.unpark(DebtFloor::new(8)), 1)), counted);
     let nothing = lines(|| assert_eq!(frames.unpark(DebtFloor::new(9)), 0));
     assert_eq!(nothing, [load("zone counts", ZONE)], "nothing is parked");

@@ -211,7 +211,7 @@ fn released_folios_leave_their_lists_together() {
     let mut shared = Vec::new();
     for index in 0..100_u32 {
         let node = if index % 7 < 3 { NODE0 } else { FAR };
-        let Ok(unsettled) = frames.alloc(FrameRequest::new(Order::ZERO, node), support::nothing_paid) else { break };
+        let Ok(unsettled) = frames.alloc(FrameRequest::new(Order::ZERO, node), support::nothing_settled) else { break };
         let reference = frames.new_folio(unsettled.settle(|_| {}));
         let folio = frames.folio_of(&reference);
         folio.set_flags(if index % 2 == 0 { FolioFlags::SWAPBACKED } else { FolioFlags::ACTIVE });
@@ -258,13 +258,13 @@ fn live(frames: &FrameAllocator<Host>, seen: &AtomicU32, cpu: u16) {
         left = left.saturating_sub(1);
         if mine.len() < 32 && below(2) == 0 {
             if below(2) == 0 {
-                if let Ok(unsettled) = frames.alloc(FrameRequest::new(Order::ZERO, NODE0), support::nothing_paid) {
+                if let Ok(unsettled) = frames.alloc(FrameRequest::new(Order::ZERO, NODE0), support::nothing_settled) {
                     mine.push(in_a_batch(frames, unsettled.settle(|_| {})));
                 }
                 continue;
             }
             let Ok(unsettled) =
-                frames.alloc(FrameRequest::new(Order::new(below(3) as u8), NODE0), support::nothing_paid)
+                frames.alloc(FrameRequest::new(Order::new(below(3) as u8), NODE0), support::nothing_settled)
             else {
                 continue;
             };
@@ -477,7 +477,7 @@ fn pages_of_two_nodes_come_to_the_lists_of_their_own() {
     for page in 0..40_u32 {
         let node = if page.is_multiple_of(3) { FAR } else { NODE0 };
         let request = FrameRequest { permitted: NodeMask::of(node), ..FrameRequest::new(Order::ZERO, node) };
-        let block = frames.alloc(request, support::nothing_paid).expect("memory is left");
+        let block = frames.alloc(request, support::nothing_settled).expect("memory is left");
         folios.push((node, in_a_batch(&frames, block.settle(|_| {}))));
         if page.is_multiple_of(5) {
             check(&frames);

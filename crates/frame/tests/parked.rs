@@ -31,7 +31,8 @@ fn into_raw(unsettled: UnsettledBlock) -> Pfn {
 fn park(frames: &FrameAllocator<Host>, blocks: usize) -> Vec<Pfn> {
     run_on(0);
     let mut all = Vec::new();
-    while let Ok(unsettled) = frames.alloc(FrameRequest { urgency: Urgency::Reserve, ..small() }, support::nothing_paid)
+    while let Ok(unsettled) =
+        frames.alloc(FrameRequest { urgency: Urgency::Reserve, ..small() }, support::nothing_settled)
     {
         all.push(into_raw(unsettled));
     }
@@ -45,17 +46,17 @@ fn park(frames: &FrameAllocator<Host>, blocks: usize) -> Vec<Pfn> {
 
 /// INV-FRAME-HOLD.
 #[test]
-fn paid_frames_become_free_64_blocks_at_a_time() {
+fn settled_frames_become_free_64_blocks_at_a_time() {
     let frames = one_node(&Host::new(1), 0, FRAMES);
     park(&frames, MANY);
-    assert_eq!(frames.unpark(DebtFloor::new(100)), 100, "the others are not paid");
+    assert_eq!(frames.unpark(DebtFloor::new(100)), 100, "the others are not settled");
     assert_eq!(frames.unpark(DebtFloor::new(MANY as u64)), MANY as u64 - 100);
     assert_eq!((frames.parked(), longest_hold(&frames)), (0, AT_ONCE));
 }
 
 /// The next 512 allocations need no key, and the allocator learns the floor 8 times.
 #[test]
-fn frames_that_a_flush_has_paid_are_free_before_the_next_allocation() {
+fn frames_that_a_flush_has_settled_are_free_before_the_next_allocation() {
     const PAID: u64 = 512;
     let frames = one_node(&Host::new(1), 0, FRAMES);
     park(&frames, MANY);
@@ -65,7 +66,7 @@ fn frames_that_a_flush_has_paid_are_free_before_the_next_allocation() {
         DebtFloor::new(PAID)
     };
     for number in 1..=PAID {
-        let unsettled = frames.alloc(small(), floor).expect("a paid frame");
+        let unsettled = frames.alloc(small(), floor).expect("a settled frame");
         assert_eq!(unsettled.key(), DebtKey::NONE, "allocation {number}");
         let _ = into_raw(unsettled);
         let waiting = MANY as u64 - frames.parked();
@@ -73,7 +74,7 @@ fn frames_that_a_flush_has_paid_are_free_before_the_next_allocation() {
     }
     assert_eq!((learned.get(), longest_hold(&frames)), (PAID / AT_ONCE as u64, AT_ONCE));
     let unsettled = frames.alloc(small(), floor).expect("a parked frame");
-    assert_eq!(unsettled.key(), DebtKey::new(PAID + 1), "the oldest one that is not paid");
+    assert_eq!(unsettled.key(), DebtKey::new(PAID + 1), "the oldest one that is not settled");
     let _ = into_raw(unsettled);
 }
 
@@ -91,12 +92,12 @@ fn the_floor_is_not_asked_for_while_nothing_is_parked() {
 
 /// A caller that may not wait needs no more of them either.
 #[test]
-fn a_large_block_is_made_of_as_many_paid_frames_as_it_needs() {
+fn a_large_block_is_made_of_as_many_settled_frames_as_it_needs() {
     for settled_only in [false, true] {
         let frames = one_node(&Host::new(1), 0, FRAMES);
         park(&frames, 8192);
         let request = FrameRequest { settled_only, ..FrameRequest::new(Order::new(5), NODE0) };
-        assert!(frames.alloc(request, support::nothing_paid).is_err(), "they have different keys");
+        assert!(frames.alloc(request, support::nothing_settled).is_err(), "they have different keys");
         let block = frames.alloc(request, || DebtFloor::new(8192)).expect("32 of them are neighbours");
         assert_eq!(block.key(), DebtKey::NONE);
         let _ = into_raw(block);
@@ -117,7 +118,7 @@ fn parked_frames_coalesce_if_their_keys_are_equal() {
         let blocks = [4, 5].map(|order| zone.blocks(Order::new(order)));
         assert_eq!(blocks, if is_whole { [0, 1] } else { [2, 0] }, "{keys:?}");
         let found = keys.map(|_| {
-            let unsettled = frames.alloc(FrameRequest::new(Order::new(4), NODE0), support::nothing_paid);
+            let unsettled = frames.alloc(FrameRequest::new(Order::new(4), NODE0), support::nothing_settled);
             let unsettled = unsettled.expect("a half");
             let key = unsettled.key();
             let _ = into_raw(unsettled);
@@ -142,7 +143,7 @@ fn many_folios_are_parked_under_one_hold() {
     release.free_with_debt(&frames, DebtKey::new(7));
     assert_eq!((frames.parked(), longest_hold(&frames)), (93, 31));
     assert_eq!(frames.available(), 256);
-    // Those that owe two debts are paid with the later one.
+    // Those that owe two debts are settled with the later one.
     assert_eq!(frames.unpark(DebtFloor::new(6)), 0);
     assert_eq!(frames.unpark(DebtFloor::new(7)), 93);
 }
@@ -172,7 +173,7 @@ fn a_caller_that_may_not_wait_counts_settled_frames_alone() {
         assert_eq!((zone.watermarks().min, zone.free()), (MIN, MIN + parked));
         let mut found = 0;
         let refused = loop {
-            match frames.alloc(request, support::nothing_paid) {
+            match frames.alloc(request, support::nothing_settled) {
                 Ok(unsettled) => {
                     assert_eq!((unsettled.key(), into_raw(unsettled)).0, DebtKey::NONE);
                     found += 1;
@@ -182,7 +183,7 @@ fn a_caller_that_may_not_wait_counts_settled_frames_alone() {
         };
         assert_eq!(refused.cause, NoFramesCause::Exhausted);
         assert_eq!((found, zone.parked()), (MIN * 5 / 8, parked), "{parked} frames are parked");
-        // Once they are paid, they are frames like others.
+        // Once they are settled, they are frames like others.
         let found = frames.alloc(request, || DebtFloor::new(u64::from(parked))).map(into_raw);
         assert_eq!(found.is_ok(), parked > 0);
     }
@@ -196,9 +197,9 @@ fn parked_frames_count_as_free_for_waking_reclaim() {
         let zone = frames.zones().next().expect("a zone");
         frames.reclaim_done(NODE0);
         let request = FrameRequest { settled_only: true, ..small() };
-        let _ = into_raw(frames.alloc(request, support::nothing_paid).expect("one of the reserve"));
+        let _ = into_raw(frames.alloc(request, support::nothing_settled).expect("one of the reserve"));
         assert_eq!((zone.below_low(), frames.is_reclaim_wanted(NODE0)), (is_low, is_low), "{parked} parked");
-        let waiting = frames.alloc(small(), support::nothing_paid).map(into_raw);
+        let waiting = frames.alloc(small(), support::nothing_settled).map(into_raw);
         assert_eq!(waiting.is_ok(), !is_low, "parked frames are there for a caller that may wait");
     }
 }
@@ -207,8 +208,11 @@ fn parked_frames_count_as_free_for_waking_reclaim() {
 #[test]
 fn mistakes_about_many_parked_frames_are_found() {
     use pagewright_plant::{PlantedBug, assert_found_by};
-    assert_found_by(PlantedBug::UnparkedAtOnce, paid_frames_become_free_64_blocks_at_a_time);
-    assert_found_by(PlantedBug::FloorNotPassedDown, frames_that_a_flush_has_paid_are_free_before_the_next_allocation);
+    assert_found_by(PlantedBug::UnparkedAtOnce, settled_frames_become_free_64_blocks_at_a_time);
+    assert_found_by(
+        PlantedBug::FloorNotPassedDown,
+        frames_that_a_flush_has_settled_are_free_before_the_next_allocation,
+    );
     assert_found_by(PlantedBug::ParkedMerges, parked_frames_coalesce_if_their_keys_are_equal);
     assert_found_by(PlantedBug::ParkedForAtomic, a_caller_that_may_not_wait_counts_settled_frames_alone);
 }

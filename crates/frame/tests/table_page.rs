@@ -26,7 +26,7 @@ fn a_record_holds_level_lock_shares_marks_and_origin_of_a_table() {
         table.adjust_counts([-1, -1, -5, -310]);
         assert_eq!(table.adjust_live(-312), 0);
         assert_eq!((table.share(), table.share()), (2, 3));
-        assert_eq!((table.unshare(), table.unshare()), (2, 1));
+        assert_eq!((table.remove_sharer(), table.remove_sharer()), (2, 1));
         table.set_origin(SpaceId::new(u64::MAX));
         assert_eq!(table.origin(), SpaceId::new(u64::MAX));
         table.mark(TableMarks::all());

@@ -42,7 +42,9 @@ fn churn(frames: &FrameAllocator<Host>, claims: &Claims, pool: &Mutex<Vec<(Pfn, 
     for _ in 0..60_000 {
         if below(2) == 0 {
             let order = Order::new([0, 0, 0, 0, 1, 2, 3, 5, 7, 9][below(10) as usize]);
-            let Ok(unsettled) = frames.alloc(FrameRequest::new(order, NODE0), support::nothing_paid) else { continue };
+            let Ok(unsettled) = frames.alloc(FrameRequest::new(order, NODE0), support::nothing_settled) else {
+                continue;
+            };
             let pfn = unsettled.settle(|_| {}).into_raw();
             claims.claim(pfn, order);
             pool.lock().expect("no panic").push((pfn, order));
@@ -77,7 +79,7 @@ fn no_frame_is_allocated_twice_and_all_coalesce_again() {
         frames.free(support::block_at(&frames, pfn));
     }
     frames.drain();
-    support::pay_everything(&frames);
+    support::settle_everything(&frames);
     assert_eq!(shape(&frames), initial);
     assert_eq!(frames.available(), frames.managed(), "INV-FRAME-COUNT");
     for zone in frames.zones() {
@@ -91,7 +93,7 @@ fn recycle(frames: &FrameAllocator<Host>, freed: &AtomicU32, cpu: u16) {
     let mut below = random(u64::from(cpu) + 1);
     for _ in 0..20_000 {
         let order = Order::new([0, 1, 3, 4][below(4) as usize]);
-        let Ok(unsettled) = frames.alloc(FrameRequest::new(order, NODE0), support::nothing_paid) else { continue };
+        let Ok(unsettled) = frames.alloc(FrameRequest::new(order, NODE0), support::nothing_settled) else { continue };
         let reference = frames.new_folio(unsettled.settle(|_| {}));
         let folio = frames.folio_of(&reference);
         // Fails only if another thread has a speculative reference.

@@ -465,7 +465,7 @@ pub(crate) fn bounded(addr: VirtAddr, len: u64) -> Result<PageRange, MmError> {
 /// A copy for which the caller can provide nothing more.
 impl From<CopyStop> for MmError {
     fn from(stop: CopyStop) -> Self {
-        let (CopyStop::NoFrame(va) | CopyStop::TooManyRefs(va) | CopyStop::PinnedBlock(va)) = stop;
+        let (CopyStop::NoFrame(va) | CopyStop::TooManyRefs(va) | CopyStop::PinnedHugeLeaf(va)) = stop;
         Self::TooManyHolders { va }
     }
 }

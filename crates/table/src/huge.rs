@@ -32,7 +32,7 @@ use pagewright_tlb::frames::{NewFolio, TableMarks};
 use pagewright_types::{Level, PageRange, Pfn, Rights, VirtAddr};
 
 impl<P: Platform, R: TableRight> EntryRun<'_, '_, P, R> {
-    /// Maps a block by an empty entry above the last level, as [`map`](Self::map) maps a page.
+    /// Maps a huge page by an empty entry above the last level, as [`map`](Self::map) maps a page.
     ///
     /// Takes the deposit of a leaf of the PMD level from `reserve`.
     ///

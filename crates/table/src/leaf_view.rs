@@ -108,7 +108,7 @@ impl LeafView {
 pub enum EntryView {
     /// Nothing is mapped.
     Empty,
-    /// A page, or a block at PMD and PUD level.
+    /// A page, or a huge page at PMD and PUD level.
     Leaf(LeafView),
     /// Nothing is mapped, but the entry carries information.
     Soft(SoftEntry),

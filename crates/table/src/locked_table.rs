@@ -363,8 +363,8 @@ impl<'h, P: Platform, R: TableRight> LockedTable<'h, P, R> {
 
     /// What putting `new` for `old` owes.
     ///
-    /// Break-before-make never arises here: frames change by unmap and map, with the debt paid in
-    /// between.
+    /// Break-before-make never arises here: frames change by unmap and map, with the debt settled
+    /// in between.
     #[inline(always)]
     pub(crate) fn owed(&self, old: Pte, new: Pte) -> OwedFlush {
         match P::Isa::replacement(self.level, old, new) {

@@ -131,7 +131,7 @@ impl PageTable {
     /// Notes that no pointer of the space is shared.
     ///
     /// The caller holds the space for writing, and has looked at every pointer.
-    pub(crate) fn note_unshared(&self) {
+    pub(crate) fn note_none_shared(&self) {
         self.shared.store(false, Ordering::Relaxed);
     }
 

@@ -67,8 +67,8 @@ impl ClearMeasurements {
 
     /// Makes one measurement, and returns whether another one is left; `now` reads a clock.
     ///
-    /// Without streaming stores to choose there is nothing to measure. Too little free memory ends the
-    /// measurements; nothing is reclaimed for them.
+    /// Without streaming stores to choose there is nothing to measure. Too little free memory ends
+    /// the measurements; nothing is reclaimed for them.
     ///
     /// # Locks
     /// Takes those of the allocator; the caller holds none.

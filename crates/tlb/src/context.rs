@@ -5,16 +5,16 @@ use pagewright_plant::{plant, planted};
 use pagewright_sync::AtomicCpuMask;
 use pagewright_types::{CpuId, CpuMask, DebtKey, Pfn, SpaceId, Tag};
 
-/// A flush that was put off: since when, and by whom.
+/// A deferred flush: the epoch since which it is owed, and the CPU that issued it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DeferredFlush(u64);
 
 impl DeferredFlush {
     const ISSUER_BITS: u32 = 16;
-    /// Several issuers, or a machine on which it does not matter who issued.
+    /// Several issuers, or a machine on which the issuer does not matter.
     const ANYONE: u64 = (1 << Self::ISSUER_BITS) - 1;
 
-    /// Put off when the ledger was at `epoch`, by `issuer` if only his barrier can end it.
+    /// A flush deferred at `epoch` of the ledger; `issuer` if only the barrier of that CPU ends it.
     pub(crate) fn new(epoch: u64, issuer: Option<CpuId>) -> Self {
         let issuer = issuer.map_or(Self::ANYONE, |cpu| cpu.index() as u64);
         Self((epoch + 1) << Self::ISSUER_BITS | issuer)
@@ -25,12 +25,12 @@ impl DeferredFlush {
         Self::new(key.epoch() - 1, issuer)
     }
 
-    /// The epoch that a clock must have reached to have paid.
+    /// The epoch that a clock must have reached for its CPU to owe the flush no more.
     pub(crate) fn epoch(self) -> u64 {
         self.0 >> Self::ISSUER_BITS
     }
 
-    /// Whose clock, if it is one CPU's.
+    /// The CPU whose clock counts, if one issued.
     pub(crate) fn issuer(self) -> Option<CpuId> {
         let issuer = self.0 & Self::ANYONE;
         (issuer != Self::ANYONE).then(|| CpuId::new(issuer as u16))
@@ -65,14 +65,15 @@ pub struct TlbContext {
     pub(crate) cpus: AtomicCpuMask,
     /// Bumped by every flush (x86 `tlb_gen`); starts at 1 so that 0 means "never seen".
     generation: AtomicU64,
-    /// Gathers of callers who clear entries while others may fault (Linux's `tlb_flush_pending`).
+    /// Gathers that clear entries while other CPUs may fault (Linux's `tlb_flush_pending`).
     flush_pending: AtomicU32,
     /// Those of them that edit or have edited tables above the last level.
     upper_gathers: AtomicU32,
     /// Those of these whose edits page-table walkers may not see yet.
     upper_edits: AtomicU32,
-    /// The latest flush that a [`crate::Batch`] has put off, as [`DeferredFlush`] packs it (Linux's
-    /// `tlb_flush_batched`).
+    /// The latest flush that a [`crate::Batch`] has deferred (Linux's `tlb_flush_batched`).
+    ///
+    /// [`DeferredFlush`] packs it.
     deferred: AtomicU64,
     /// The latest of those that no table records, or 0.
     unplaced: AtomicU64,
@@ -82,8 +83,9 @@ pub struct TlbContext {
     lingerers: AtomicU32,
     /// How many [`crate::SecondaryMmu`]s are registered.
     pub(crate) secondaries: AtomicU32,
-    /// arm64: the ASID in the low 16 bits, the allocator's generation above; 0 before the first
-    /// switch.
+    /// arm64: the ASID in the low 16 bits, the allocator's generation above.
+    ///
+    /// It is 0 before the first switch.
     pub(crate) asid: AtomicU64,
 }
 
@@ -131,8 +133,7 @@ impl TlbContext {
         self.generation.fetch_add(1, Ordering::SeqCst) + 1
     }
 
-    /// Whether somebody who does not have the space alone is clearing entries, which may not be
-    /// flushed yet.
+    /// Whether an operation that shares the space may have cleared entries and not flushed yet.
     #[inline]
     pub(crate) fn is_flush_pending(&self) -> bool {
         self.flush_pending.load(Ordering::SeqCst) > 0
@@ -162,7 +163,7 @@ impl TlbContext {
         self.is_flushed_up_to(deferred.epoch())
     }
 
-    /// As [`is_flushed`](Self::is_flushed), of all that a clock at `epoch` pays.
+    /// As [`is_flushed`](Self::is_flushed), of all that a clock at `epoch` settles.
     #[inline]
     pub(crate) fn is_flushed_up_to(&self, epoch: u64) -> bool {
         epoch <= self.flushed.load(Ordering::SeqCst)
@@ -213,7 +214,9 @@ impl TlbContext {
         }
     }
 
-    /// The same, of anybody but the caller, who is clearing entries himself.
+    /// As [`is_flush_pending`](Self::is_flush_pending), of operations beside the caller's.
+    ///
+    /// The gather of the caller is among those that are counted.
     pub(crate) fn is_flush_nested(&self) -> bool {
         self.flush_pending.load(Ordering::SeqCst) > 1
     }

@@ -29,9 +29,9 @@ pub enum OwedFlush {
     LiveTable(Level),
 }
 
-/// An unpaid flush, with what the edit detached, which must not be reused before the flush.
+/// A flush that is owed, with what the edit detached, which must not be reused before the flush.
 ///
-/// Pass it to [`crate::Gather::absorb`] or [`crate::Batch::absorb`], or pay it at once with
+/// Pass it to [`crate::Gather::absorb`] or [`crate::Batch::absorb`], or settle it at once with
 /// [`Debt::settle`].
 ///
 /// # Panics
@@ -102,7 +102,7 @@ impl<'t, P: Platform, T: IntoDetachedPieces> Debt<'t, P, T> {
 
     /// The same flush in another space, which reaches the same entry.
     ///
-    /// It has no place, because it is paid at once.
+    /// It has no place, because it is settled at once.
     pub(crate) fn also_of<'o>(&self, other: &'o TlbContext) -> Debt<'o, P, ()>
     where
         't: 'o,
@@ -185,6 +185,6 @@ impl<P: Platform, T: IntoDetachedPieces> Drop for Debt<'_, P, T> {
     fn drop(&mut self) {
         let Some(detached) = self.detached.take() else { return };
         self.tlb.abandon(self.context, |sink| detached.for_each_piece(sink));
-        bomb::dropped(format_args!("INV-TLB-DEBT: debt of {:?} at {} dropped unpaid", self.owed, self.va));
+        bomb::dropped(format_args!("INV-TLB-DEBT: debt of {:?} at {} dropped unsettled", self.owed, self.va));
     }
 }

@@ -92,7 +92,7 @@ impl DetachedList {
                 plant!(FreedInGather => { frames.free(block); return Ok(()) });
                 self.free.push(frames, block);
             }
-            // Alone on the folio: nobody can find it any more, so its own record can hold it.
+            // The only reference: no other path leads to the folio, so its own record can hold it.
             DetachedPiece::Folio(refs) => match self.dead.put_last(frames, refs) {
                 Ok(()) => {
                     plant!(FreedInGather => self.dead.free(frames));
@@ -160,15 +160,15 @@ impl DetachedList {
     }
 }
 
-/// A holder of detached pieces, which pays before it frees them: a gather or a batch.
+/// A holder of detached pieces, which flushes before it frees them: a gather or a batch.
 pub(crate) trait DetachedHolder<P: Platform> {
     /// The pieces, and the frames to which they return.
     fn detached(&mut self) -> (&mut DetachedList, &Frames<P>);
 
     /// Waits until no CPU can use an old entry, then frees the pieces.
-    fn pay(&mut self);
+    fn flush_and_free(&mut self);
 
-    /// Keeps a piece; pays early if there is no room for it.
+    /// Keeps a piece; flushes and frees early if there is no room for it.
     #[inline]
     fn keep(&mut self, mut piece: DetachedPiece) {
         loop {
@@ -178,7 +178,7 @@ pub(crate) trait DetachedHolder<P: Platform> {
             plant!(
                 OverflowUnflushed;
                 { let (list, frames) = self.detached(); list.release(frames) },
-                self.pay()
+                self.flush_and_free()
             );
         }
     }

@@ -1,8 +1,8 @@
-//! Spaces that share page tables, and who must flush when they do.
+//! Spaces that share page tables, and what an edit for all of them must flush.
 //!
 //! An edit of a shared table holds for every space that reaches the table, so its flush must reach
-//! every CPU that runs one of them. A [`Family`] lists these spaces. It may list more: a space stays
-//! from the fork by which it began to share until it ends.
+//! every CPU that runs one of them. A [`Family`] lists these spaces. It may list more: a space
+//! stays from the fork by which it began to share until it ends.
 //!
 //! Key types: [`Family`]; [`FamilyToken`], the permission to edit for all members.
 //!
@@ -71,10 +71,10 @@ impl<P: Platform> Family<P> {
         FamilyToken { family: self, members: self.members.read() }
     }
 
-    /// The regions in which an edit for all members was ever [announced](FamilyToken::announce_edit).
+    /// The regions of all edits for all members that were [announced](FamilyToken::announce_edit).
     ///
-    /// After a store to a pointer: a region is not among them only if every later edit for all in it
-    /// sees that store.
+    /// After a store to a pointer: a region is not among them only if every later edit for all in
+    /// it sees that store.
     pub fn edited(&self) -> RegionSet {
         // Pairs with the fence of an announcement.
         fence(Ordering::SeqCst);
@@ -151,8 +151,8 @@ impl<'f, 't, P: Platform, T: IntoDetachedPieces> FamilyDebt<'f, 't, P, T> {
     /// Defers the flush of each member to `batch`, which takes what the edit detached.
     ///
     /// `context` is the space through which the table was found. The caller still holds the lock of
-    /// the table. The flush of a block that several spaces map is not deferred, because gathers do
-    /// not meet its table.
+    /// the table. The flush of a huge leaf that several spaces map is not deferred, because gathers
+    /// do not meet its table.
     pub fn absorb_into(self, batch: &mut Batch<'_, P>, context: &Arc<TlbContext>) {
         let Self { token, debt } = self;
         match token {

@@ -1,12 +1,12 @@
 //! The debts of one operation on one address space (Linux's `mmu_gather`, `mm/mmu_gather.c`).
 //!
-//! Edits are absorbed; then one flush pays for all of them, and only then is anything freed
+//! Edits are absorbed; then one flush settles all of them, and only then is anything freed
 //! ([`crate::detached`]).
 //!
 //! A gather also flushes what a [`crate::Batch`] has deferred in a table that it has
 //! [met](Gather::meet), because its operation may depend on entries that it found weakened or
 //! cleared there (INV-TLB-DEFERRED), and what was deferred in the space without a place. The gather
-//! of [`Debt::settle`] depends on the one entry that it flushes, so it pays for no other.
+//! of [`Debt::settle`] depends on the one entry that it flushes, so it flushes no other.
 //!
 //! **INV-TLB-CLEARED** An operation that finds an entry cleared by another operation that has not
 //! flushed yet flushes it, before it returns and before it installs another leaf there. Otherwise a
@@ -31,7 +31,7 @@ use pagewright_sync::atomic::{Ordering, fence};
 use pagewright_sync::{LineUse, Platform, bomb};
 use pagewright_types::{Counter, Level, PageRange, Pfn, VirtAddr};
 
-/// Debts of one operation on one space, paid together by one flush (Linux's `mmu_gather`).
+/// Debts of one operation on one space, settled together by one flush (Linux's `mmu_gather`).
 ///
 /// # Panics
 /// INV-TLB-DEBT: a debug build panics when a gather is dropped unsettled; see [`Debt`].
@@ -110,9 +110,10 @@ impl<'t, P: Platform> Gather<'t, P> {
         gather
     }
 
-    /// Notes that the operation depends on entries of `table`, which it may find cleared or weakened.
+    /// Notes that the operation depends on entries of `table`.
     ///
-    /// The caller holds the lock of the table, and has not edited it yet.
+    /// It may find them cleared or weakened. The caller holds the lock of the table, and has not
+    /// edited it yet.
     #[inline]
     pub fn meet(&mut self, table: Pfn) {
         plant!(TableNotMet => return);
@@ -124,7 +125,8 @@ impl<'t, P: Platform> Gather<'t, P> {
 
     /// Announces edits above the last level before the first is stored (INV-TLB-UPPER-EDIT).
     ///
-    /// An operation that finds a block cleared finds no table below it, and so locks and meets none.
+    /// An operation that finds a huge leaf cleared finds no table below it, and so locks and meets
+    /// none.
     #[cold]
     fn begin_upper_edit(&mut self) {
         plant!(UpperEditUnannounced => return);
@@ -159,7 +161,7 @@ impl<'t, P: Platform> Gather<'t, P> {
 
     /// Takes over the keys of `table`, which is freed or unhooked, or moves.
     ///
-    /// The flush of this gather then covers every page below the table, unless the keys are paid
+    /// The flush of this gather then covers every page below the table, unless the keys are settled
     /// (INV-TLB-KEY-LIFE). The caller holds the lock of the table, or the space exclusively.
     #[inline]
     pub fn hand_over(&mut self, table: Pfn) {
@@ -267,11 +269,11 @@ impl<'t, P: Platform> Gather<'t, P> {
     ///
     /// For a caller that must flush before it releases a lock.
     pub fn settle_so_far(&mut self) {
-        let unpaid = |deferred: &DeferredFlush| !self.tlb.has_paid(self.context, *deferred);
-        let own = self.owed.own.filter(unpaid);
-        let unplaced = self.context.unplaced().filter(unpaid);
+        let is_owed = |deferred: &DeferredFlush| !self.tlb.is_settled(self.context, *deferred);
+        let own = self.owed.own.filter(is_owed);
+        let unplaced = self.context.unplaced().filter(is_owed);
         let depends = own.is_some() || unplaced.is_some();
-        let epoch = if plant!(DeferredNotSeen; false, depends) { self.tlb.begin_paying(self.context) } else { None };
+        let epoch = if plant!(DeferredNotSeen; false, depends) { self.tlb.begin_settling(self.context) } else { None };
         if self.owed.family.is_some_and(|deferred| self.tlb.flush_family(self.context, deferred)) {
             self.tlb.count(Counter::PwTlbBatchOvertaken, 1);
         }
@@ -285,7 +287,7 @@ impl<'t, P: Platform> Gather<'t, P> {
             }
             self.widen_to_space();
         }
-        self.pay();
+        self.flush_and_free();
         if let Some(epoch) = epoch {
             self.context.note_flushed(epoch);
         }
@@ -340,7 +342,7 @@ impl<P: Platform> DetachedHolder<P> for Gather<'_, P> {
         (&mut self.detached, self.tlb.frames())
     }
 
-    fn pay(&mut self) {
+    fn flush_and_free(&mut self) {
         if let Some(range) = self.range.take() {
             let freed_tables = plant!(TableAsLeaf; false, core::mem::take(&mut self.freed_tables));
             // No level is named once tables went. For leaves of several levels Linux leaves the

@@ -1,17 +1,18 @@
-//! CPUs that go offline and come back (Linux's CPU hotplug; `idle_task_exit`,
-//! `initialize_tlbstate_and_flush`).
+//! CPUs that go offline and come back (Linux's CPU hotplug).
+//!
+//! Linux: `idle_task_exit`, `initialize_tlbstate_and_flush`.
 //!
 //! **INV-TLB-HOTPLUG** A CPU that goes offline leaves its space, completes what it has issued, and
 //! acknowledges every request; no CPU waits for it afterwards. A CPU that comes online flushes
 //! everything before it runs a space. Otherwise it would keep translations whose flush completed,
 //! or was deferred, while it was offline.
 //!
-//! [`Tlb::cpu_dying`] does the first, [`Tlb::cpu_starting`] the second; only that lets the clock of
-//! the CPU pass.
+//! [`Tlb::cpu_dying`] does the first, [`Tlb::cpu_starting`] the second. Only `cpu_starting`
+//! advances the clock of the CPU past what was deferred meanwhile.
 //!
-//! On x86 a sender may have chosen it just before; INV-MAIL-ABSENT says how the two find out. What
-//! it is asked then it answers and does not do: it has left its space, and what it holds it forgets
-//! before it runs another.
+//! On x86 a sender may have chosen the CPU as a target just before it goes; INV-MAIL-ABSENT says
+//! how the two find out. The CPU acknowledges such a request and flushes nothing: it has left its
+//! space, and it flushes everything before it runs another.
 //!
 //! Not guaranteed: anything about its lists of free frames, which stay its own.
 
@@ -30,8 +31,8 @@ impl<P: Platform> Tlb<P> {
         match self.fx().caps().shootdown {
             ShootdownKind::Ipi => self.mailbox.leave(self.fx().cpu()),
             ShootdownKind::Broadcast => {
-                // Nobody else's barrier can end what this CPU has issued; whatever was put off here
-                // is older than this epoch.
+                // Only this CPU's barrier completes what it has issued. Each flush that this CPU
+                // has deferred is older than this epoch.
                 self.ledger().begin_epoch();
                 self.complete();
             }

@@ -1,35 +1,38 @@
-//! Who has paid a debt of a given age.
+//! Which CPUs still owe a debt of a given age.
 //!
 //! Time is an epoch that every new debt advances; its value is the debt's [`DebtKey`]. Each CPU has
-//! a clock: the epoch that was current *before* its last act that pays everything – on x86 a full
-//! flush of its TLB, on arm64 a completing barrier (DSB) for the invalidations that this CPU had
-//! issued. A debt is settled when the clock of every CPU in its mask has reached its key.
+//! a clock: the epoch that was current *before* its last act that settled all it owed. On x86 such
+//! an act is a full flush of its TLB. On arm64 it is a completing barrier (DSB), for the
+//! invalidations that this CPU had issued. A debt is settled when the clock of every CPU in its
+//! mask has reached its key.
 //!
 //! Masks of the latest keys are kept in a ring. A mask that is overwritten there is added to a
-//! bucket, and a key that is no longer in the ring is owed by the union of the buckets that may hold
-//! it, which is more than it was. A merged key is owed by every CPU.
+//! bucket, and a key that is no longer in the ring is owed by the union of the buckets that may
+//! hold it, which is more than it was. A merged key is owed by every CPU.
 //!
 //! On x86 a debt of one space also names the generation that it began. A CPU that has flushed the
-//! space up to that generation has paid, whatever its clock says: its translations of the space are
-//! gone, and no others are owed. A key whose mask is united with others, and a merged key, are paid
-//! by clocks alone.
+//! space up to that generation owes it no more, whatever its clock says: its translations of the
+//! space are gone, and no others are owed. A key whose mask is united with others, and a merged
+//! key, are settled by clocks alone.
 //!
-//! There are two floors. The *floor* is the lowest clock: whatever arose up to it is paid, whether
-//! it has a key or not. The *floor of the keys* is never lower, because a key is paid when the CPUs
-//! of its own mask have paid. The frame allocator gets it.
+//! Two epochs answer for old debts. Up to the *lowest clock* of the online CPUs, everything is
+//! settled, whether it has a key or not. Up to the *floor*, every key is settled. The floor is
+//! never lower, because a key is settled when the CPUs of its own mask owe it no more. The frame
+//! allocator gets the floor.
 //!
 //! **INV-LEDGER-SAMPLE** A CPU's clock is sampled before the flush and published after it. So the
 //! flush does not count for a debt that arises in between.
 //!
 //! **INV-LEDGER-SEEN** A CPU says that it has flushed a space up to a generation when the flush is
-//! done, and of no other space. So a parked key of one space is paid by the CPUs that have seen the
-//! generation which the debt began, whatever their clocks say.
+//! done, and of no other space. So the CPUs that have seen the generation which the debt began do
+//! not owe a parked key of one space, whatever their clocks say.
 //!
 //! **INV-LEDGER-FULL** Only a flush that covers all debts of a CPU advances its clock; a flush of
 //! one space does not.
 //!
-//! Not guaranteed: that a paid debt is recognised at once. The floors are recomputed only when a key
-//! is settled, and when the allocator finds no settled frame to spare while frames are parked.
+//! Not guaranteed: that a settled debt is recognised at once. The lowest clock and the floor are
+//! computed again only when a key is settled, and when the allocator finds no settled frame to
+//! spare while frames are parked.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 use pagewright_plant::plant;
@@ -43,7 +46,7 @@ const BUCKET: u32 = 64;
 /// Buckets; the oldest unites all that do not fit.
 const BUCKETS: usize = 8;
 
-/// The flushes of one space that pay a debt: those up to this generation, or later ones.
+/// The flushes of one space that settle a debt: those up to this generation, or later ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SpaceGeneration {
     pub(crate) space: SpaceId,
@@ -133,13 +136,13 @@ impl Masks {
     }
 }
 
-/// The epoch, the CPUs' clocks, the floors, and the masks of the keys.
+/// The epoch, the CPUs' clocks, the lowest clock, the floor, and the masks of the keys.
 pub struct Ledger<P: Platform> {
     epoch: AtomicU64,
-    /// Every debt up to this epoch is paid.
+    /// The lowest clock, when it was computed last: every debt up to this epoch is settled.
+    lowest_clock: AtomicU64,
+    /// Every key up to this epoch is settled.
     floor: AtomicU64,
-    /// Every key up to this epoch is paid.
-    key_floor: AtomicU64,
     clocks: PerCpu<AtomicU64>,
     masks: SpinLock<Masks, rank::LedgerRank, P::Locks>,
 }
@@ -148,8 +151,8 @@ impl<P: Platform> Ledger<P> {
     pub(crate) fn try_new(cpus: usize) -> Result<Self, AllocError> {
         Ok(Self {
             epoch: AtomicU64::new(0),
+            lowest_clock: AtomicU64::new(0),
             floor: AtomicU64::new(0),
-            key_floor: AtomicU64::new(0),
             clocks: PerCpu::try_new(cpus, |_| AtomicU64::new(0))?,
             masks: SpinLock::new(Masks::EMPTY),
         })
@@ -160,7 +163,7 @@ impl<P: Platform> Ledger<P> {
         self.open_of(mask, None)
     }
 
-    /// As [`open`](Self::open), of a debt that CPUs also pay by flushing one space.
+    /// As [`open`](Self::open), of a debt that CPUs also settle by flushing one space.
     pub(crate) fn open_of(&self, mask: CpuMask, of_space: Option<SpaceGeneration>) -> DebtKey {
         let mut masks = self.masks.lock();
         let key = DebtKey::new(self.epoch.fetch_add(1, Ordering::SeqCst) + 1);
@@ -175,59 +178,60 @@ impl<P: Platform> Ledger<P> {
         self.epoch.fetch_add(1, Ordering::SeqCst)
     }
 
-    /// Reads the epoch, before an act that pays everything; [`Ledger::advance`] publishes it.
+    /// Reads the epoch, before an act that settles everything; [`Ledger::advance`] publishes it.
     pub fn sample(&self) -> u64 {
         self.epoch.load(Ordering::SeqCst)
     }
 
-    /// Advances the clock of `cpu`, the calling CPU, to `sampled`, after an act that paid
-    /// everything.
+    /// Advances the clock of `cpu`, the calling CPU, to `sampled`.
+    ///
+    /// The CPU has sampled it, and has settled all that it owed since.
     pub fn advance(&self, cpu: CpuId, sampled: u64) {
         let clock = self.clocks.get(cpu);
-        // Nobody else moves it. A handler that does in between has its act forgotten, which is more
-        // than is owed.
+        // Only this CPU stores to its clock. If an interrupt handler advances it in between, a
+        // later flush may be forgotten; then the CPU flushes once more than it owes.
         if clock.load(Ordering::Relaxed) < sampled {
             clock.store(sampled, Ordering::Release);
         }
     }
 
-    /// Whether `cpu` has paid everything up to `epoch`.
+    /// Whether `cpu` has settled all that it owed up to `epoch`.
     pub(crate) fn has_reached(&self, cpu: CpuId, epoch: u64) -> bool {
         self.clocks.get(cpu).load(Ordering::SeqCst) >= epoch
     }
 
-    /// Whether `key` is known to be settled, by one comparison with the floor.
+    /// Whether `key` is known to be settled, by one comparison with the lowest clock.
     ///
-    /// `false` may mean that the floor has not been raised yet.
+    /// `false` may mean that the lowest clock has not been computed since.
     #[inline]
-    pub fn below_floor(&self, key: DebtKey) -> bool {
-        self.has_passed(key.epoch())
+    pub fn is_below_clocks(&self, key: DebtKey) -> bool {
+        self.clocks_have_reached(key.epoch())
     }
 
-    /// Whether everybody is known to have paid everything up to `epoch`, by one comparison.
+    /// Whether all online CPUs are known to owe nothing up to `epoch`, by one comparison.
     #[inline]
-    pub(crate) fn has_passed(&self, epoch: u64) -> bool {
-        epoch <= self.floor.load(Ordering::Acquire)
+    pub(crate) fn clocks_have_reached(&self, epoch: u64) -> bool {
+        epoch <= self.lowest_clock.load(Ordering::Acquire)
     }
 
-    /// The online CPUs that still owe `key`, and the number of its CPUs that have paid.
+    /// The online CPUs that still owe `key`, and the number of its CPUs that do not any more.
     ///
-    /// That number is 0 for a key below a floor, whose mask is not looked at.
+    /// That number is 0 for a key below the lowest clock or the floor: its mask is not looked at.
     ///
     /// An offline CPU flushes everything before it runs anything (INV-TLB-HOTPLUG). Clocks alone
     /// decide; [`Tlb::owing`](crate::Tlb::owing) knows which CPUs have flushed the space since.
-    pub fn unpaid(&self, key: DebtKey, online: &CpuMask) -> (CpuMask, u32) {
-        self.unpaid_by(key, online, |_, _| false)
+    pub fn owing(&self, key: DebtKey, online: &CpuMask) -> (CpuMask, u32) {
+        self.owing_unless_seen(key, online, |_, _| false)
     }
 
-    /// As [`unpaid`](Self::unpaid), where `has_seen` says whether a CPU has flushed a space.
-    pub(crate) fn unpaid_by(
+    /// As [`owing`](Self::owing), where `has_seen` says whether a CPU has flushed a space.
+    pub(crate) fn owing_unless_seen(
         &self,
         key: DebtKey,
         online: &CpuMask,
         has_seen: impl Fn(CpuId, SpaceGeneration) -> bool,
     ) -> (CpuMask, u32) {
-        if self.below_floor(key) || key.epoch() <= self.key_floor.load(Ordering::Acquire) {
+        if self.is_below_clocks(key) || key.epoch() <= self.floor.load(Ordering::Acquire) {
             return (CpuMask::EMPTY, 0);
         }
         let (mask, of_space) = if key.is_merged() { (*online, None) } else { self.masks.lock().of(key) };
@@ -235,17 +239,17 @@ impl<P: Platform> Ledger<P> {
         (owing, mask.without(&owing).count())
     }
 
-    /// The CPUs that still owe any key, and the number of other CPUs that owed one and have paid.
+    /// The CPUs that still owe any key, and the number of other CPUs that owed one before.
     ///
-    /// Once they have flushed everything, the floor of the keys covers every key that there is now.
-    /// Keys below that floor are not looked at. Acquires the lock of rank `LedgerRank`.
+    /// Once they have flushed everything, the floor covers every key that there is now. Keys below
+    /// the floor are not looked at. Acquires the lock of rank `LedgerRank`.
     #[cold]
-    pub(crate) fn unpaid_of_all(
+    pub(crate) fn owing_any(
         &self,
         online: &CpuMask,
         has_seen: impl Fn(CpuId, SpaceGeneration) -> bool,
     ) -> (CpuMask, u32) {
-        let floor = self.key_floor.load(Ordering::Acquire).max(self.floor.load(Ordering::Acquire));
+        let floor = self.floor.load(Ordering::Acquire).max(self.lowest_clock.load(Ordering::Acquire));
         let (mut owed, mut owing) = (CpuMask::EMPTY, CpuMask::EMPTY);
         for (epoch, mask, of_space) in self.masks.lock().all().filter(|(epoch, ..)| *epoch > floor) {
             owed.insert_all(&mask);
@@ -266,39 +270,40 @@ impl<P: Platform> Ledger<P> {
         cpus
     }
 
-    /// Raises the floor to the lowest clock of the online CPUs.
-    pub fn raise_floor(&self, online: &CpuMask) {
-        if let Some(floor) = online.iter().map(|cpu| self.clocks.get(cpu).load(Ordering::SeqCst)).min() {
-            self.floor.fetch_max(floor, Ordering::Release);
+    /// Computes the lowest clock of the online CPUs.
+    pub fn raise_lowest_clock(&self, online: &CpuMask) {
+        if let Some(lowest) = online.iter().map(|cpu| self.clocks.get(cpu).load(Ordering::SeqCst)).min() {
+            self.lowest_clock.fetch_max(lowest, Ordering::Release);
         }
     }
 
-    /// Raises both floors, and returns that of the keys.
+    /// Computes the lowest clock and the floor, and returns the floor.
     ///
-    /// For the allocator when it finds no settled frame to spare. Acquires the lock of rank `LedgerRank`.
+    /// For the allocator when it finds no settled frame to spare. Acquires the lock of rank
+    /// `LedgerRank`.
     #[cold]
-    pub(crate) fn floor_now(&self, online: &CpuMask, has_seen: impl Fn(CpuId, SpaceGeneration) -> bool) -> DebtFloor {
-        self.raise_floor(online);
-        let floor = self.floor.load(Ordering::Acquire);
+    pub(crate) fn raise_floor(&self, online: &CpuMask, has_seen: impl Fn(CpuId, SpaceGeneration) -> bool) -> DebtFloor {
+        self.raise_lowest_clock(online);
+        let lowest_clock = self.lowest_clock.load(Ordering::Acquire);
         let masks = self.masks.lock();
-        let is_paid = |epoch: u64, mask: &CpuMask, of_space: Option<SpaceGeneration>| {
-            epoch <= floor || self.owing_of(epoch, mask.and(online), of_space, &has_seen).is_empty()
+        let is_settled = |epoch: u64, mask: &CpuMask, of_space: Option<SpaceGeneration>| {
+            epoch <= lowest_clock || self.owing_of(epoch, mask.and(online), of_space, &has_seen).is_empty()
         };
         // No key is younger: the lock keeps new ones out.
-        let mut key_floor = self.sample();
-        for open in masks.ring.iter().filter(|open| !is_paid(open.key.epoch(), &open.mask, open.of_space)) {
-            key_floor = key_floor.min(open.key.epoch() - 1);
+        let mut floor = self.sample();
+        for open in masks.ring.iter().filter(|open| !is_settled(open.key.epoch(), &open.mask, open.of_space)) {
+            floor = floor.min(open.key.epoch() - 1);
         }
-        if !masks.buckets.iter().all(|bucket| is_paid(bucket.youngest, &bucket.mask, None)) {
+        if !masks.buckets.iter().all(|bucket| is_settled(bucket.youngest, &bucket.mask, None)) {
             // The oldest of its keys is not known.
-            key_floor = 0;
+            floor = 0;
         }
-        key_floor = plant!(NewestKeyIsFloor; self.sample(), key_floor.max(floor));
-        DebtFloor::new(self.key_floor.fetch_max(key_floor, Ordering::AcqRel).max(key_floor))
+        floor = plant!(NewestKeyIsFloor; self.sample(), floor.max(lowest_clock));
+        DebtFloor::new(self.floor.fetch_max(floor, Ordering::AcqRel).max(floor))
     }
 
-    /// Raises the floor to `sampled`, when every CPU has flushed everything since.
+    /// Notes that every CPU has flushed everything since `sampled`.
     pub fn settle_all(&self, sampled: u64) {
-        self.floor.fetch_max(sampled, Ordering::Release);
+        self.lowest_clock.fetch_max(sampled, Ordering::Release);
     }
 }

@@ -1,4 +1,4 @@
-//! TLB flushes as debts: how a flush is deferred, what waits for it, and which call pays it.
+//! TLB flushes as debts: how a flush is deferred, what waits for it, and which call settles it.
 //!
 //! An edit that clears or weakens a page-table entry owes a flush. Until every CPU that may have
 //! cached the old entry has flushed it, the frame behind it must not be reused. The edit returns a
@@ -70,7 +70,7 @@
 //!                ├─ absorb ─▶ Batch ─── settle ─▶ one wait ──▶ free    many pages in many spaces
 //!                ├─ absorb ─▶ LazyBatch ─ settle ─▶ no wait ───▶ park  the same, of translations that may linger
 //!                └─ dropped, alone or inside a Gather or a Batch (a bug: debug builds panic)
-//!                      ├─▶ the space: a deferred flush, which the next operation there pays
+//!                      ├─▶ the space: a deferred flush, which the next operation there makes
 //!                      └─▶ Ledger::open ─▶ frames parked under a DebtKey
 //!                                               └─▶ Tlb::alloc settles the key, then hands them out
 //! ```
@@ -78,7 +78,7 @@
 //! A plain gather is settled before the locks that cover its edits are released, so no other
 //! operation meets one of them. Four deferrals outlive those locks:
 //!
-//! | deferred by | recorded in | paid by |
+//! | deferred by | recorded in | settled by |
 //! | --- | --- | --- |
 //! | [`Gather::concurrent`], beside faults and other zaps | a count in the [`TlbContext`], and a mark in the record of each table that it edits | its `settle` |
 //! | [`Batch`] | the entry, which is *pending*; the key of its table; the latest epoch, on arm64 with its issuer, in the [`TlbContext`] | its `settle` |
@@ -89,10 +89,10 @@
 //!
 //! An operation that depends on an entry which another has cleared or weakened flushes first
 //! (INV-TLB-CLEARED, INV-TLB-DEFERRED). The table is [`required_cover`], which says what the
-//! [operations](DependentOperation) and [states](EntryDeferral) are; *the table* is every page below
-//! it. Debug builds assert it (INV-TLB-COVER).
+//! [operations](DependentOperation) and [states](EntryDeferral) are; *the table* is every page
+//! below it. Debug builds assert it (INV-TLB-COVER).
 //!
-//! | operation | Paid | Pending | Lingering | Covered | Gathered | Weakened | Unplaced | Merged |
+//! | operation | Settled | Pending | Lingering | Covered | Gathered | Weakened | Unplaced | Merged |
 //! | --- | --- | --- | --- | --- | --- | --- | --- | --- |
 //! | Install | nothing | space | space | – | entry | – | space | everything |
 //! | StoreMany | nothing | space | space | space | – | space | space | everything |
@@ -108,12 +108,15 @@
 //!
 //! The [`Ledger`] keeps the time:
 //!
-//! - **Epoch**: one number for the machine. Each new key advances it, and so does a payment of
-//!   deferred flushes where one that is deferred later could be taken for paid.
-//! - **Clock** of a CPU: the epoch before its last act that paid everything. On x86 that is a flush
-//!   of all tags, not of one space; on arm64 a DSB, for the invalidations that this CPU issued.
-//! - **Floor**: every debt up to this epoch is paid, so one comparison answers for an old key. It
-//!   rises to the lowest clock of the online CPUs when a key is settled.
+//! - **Epoch**: one number for the machine. Each new key advances it. So does a flush of something
+//!   deferred, where a flush that is deferred later could be taken for settled.
+//! - **Clock** of a CPU: the epoch before its last act that settled all it owed. On x86 that is a
+//!   flush of all tags, not of one space; on arm64 a DSB, for the invalidations that this CPU
+//!   issued.
+//! - **Lowest clock** of the online CPUs: every debt up to this epoch is settled, so one comparison
+//!   answers for an old key. It is computed again when a key is settled.
+//! - **Floor**: every key up to this epoch is settled. The frame allocator gets it, and frees the
+//!   parked frames below it.
 //!
 //! A key is owed by the CPUs that could hold the space when the debt was dropped; on arm64 by the
 //! CPU that issued the invalidation, because no other CPU's DSB completes it. A dropped batch with

@@ -1,18 +1,19 @@
-//! Whoever else walks a space's tables and caches what it finds: a device with shared virtual
-//! addresses, a GPU (Linux's `mmu_notifier`, `arch_invalidate_secondary_tlbs`).
+//! Secondary MMUs: devices that walk a space's tables and cache translations.
+//!
+//! Such a device has shared virtual addresses, or is a GPU (Linux's `mmu_notifier`,
+//! `arch_invalidate_secondary_tlbs`).
 //!
 //! **INV-TLB-SECONDARY** A secondary MMU that walks a space's tables is notified of each entry that
 //! was cleared or weakened before any wait for CPUs, deferred or not. Otherwise a device would use
 //! a page that the CPUs have lost.
 //!
-//! It is told when a flush is deferred, when it is made, and when a debt is dropped, and waits for
-//! its device within the call.
+//! It is notified when a flush is deferred, when it is made, and when a debt is dropped, and waits
+//! for its device within the call.
 //!
-//! It may be told more than once, and of more than was edited. What stands in the tables it must
-//! look up again.
+//! It may be notified more than once, and of more than was edited. It must read the tables again.
 //!
-//! Not guaranteed: that a page it uses stays. Who unmaps pages to free them looks for pins; one
-//! that is mapped by such a device without a pin is the embedder's to refuse.
+//! Not guaranteed: that a page it uses stays. Code that unmaps pages to free them looks for pins.
+//! The embedder must refuse to free a page that such a device maps without a pin.
 
 use crate::context::TlbContext;
 use crate::engine::Tlb;
@@ -61,8 +62,8 @@ impl<P: Platform> Tlb<P> {
         let mut registered = self.secondaries.0.lock();
         registered.try_reserve(1).map_err(|_| error)?;
         registered.push((context.id(), mmu));
-        // SeqCst: whoever clears an entry reads the count after that, and the device reads the
-        // entry after this.
+        // SeqCst: an operation reads the count after it has cleared an entry, and the device reads
+        // the entry after this.
         context.secondaries.fetch_add(1, Ordering::SeqCst);
         Ok(())
     }
@@ -83,8 +84,9 @@ impl<P: Platform> Tlb<P> {
         }
     }
 
-    /// Tells those who walk the space's tables besides CPUs that entries in `range`, or anywhere,
-    /// have changed. Walkers can see it already.
+    /// Notifies the secondary MMUs of the space that entries in `range`, or anywhere, have changed.
+    ///
+    /// The edits are published to page-table walkers already.
     #[inline]
     pub(crate) fn tell_secondaries(&self, context: &TlbContext, range: Option<PageRange>) {
         if context.secondaries.load(Ordering::SeqCst) > 0 {

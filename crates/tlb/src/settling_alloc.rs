@@ -12,14 +12,15 @@
 //! }
 //! ```
 //!
-//! An allocation takes a parked frame only after the allocator has learned the floor of the keys,
-//! and made the frames below it free. If it still has to, one flush pays for all parked frames
-//! (INV-TLB-PAY-ALL), and the next allocations find them free. [`Tlb::settle_parked`] does so ahead.
+//! An allocation takes a parked frame only after the allocator has learned the floor, and made the
+//! frames below it free. If it still has to, one flush settles the debts of all parked frames
+//! (INV-TLB-SETTLE-ALL), and the next allocations find them free. [`Tlb::settle_parked`] does so
+//! ahead.
 //!
-//! **INV-TLB-PAY-ALL** An allocation takes a parked frame only if the zone has no settled one to
-//! spare and the floor of the keys covers none, and then one flush pays every key that there is. So
-//! the next allocations find the other frames paid. Otherwise each of many parked frames would cost
-//! a flush, and frames that other flushes have paid would be taken singly.
+//! **INV-TLB-SETTLE-ALL** An allocation takes a parked frame only if the zone has no settled one to
+//! spare and the floor covers none, and then one flush settles every key that there is. So the next
+//! allocations find the other frames settled. Otherwise each of many parked frames would cost a
+//! flush, and frames that other flushes have settled would be taken singly.
 //!
 //! Neighbours: `ledger` says which CPUs owe a key; `frame` keeps settled and parked blocks apart.
 //!
@@ -51,15 +52,15 @@ impl<P: Platform> Tlb<P> {
             settled_only: request.settled_only || plant!(WaitsInAtomic; false, !self.fx().may_wait()),
             ..request
         };
-        let floor = || self.key_floor(&self.fx().online());
+        let floor = || self.floor(&self.fx().online());
         let unsettled = match self.frame_allocator().alloc(request, floor) {
             Ok(unsettled) => unsettled,
             Err(refused) => self.alloc_after_settling(request, refused)?,
         };
-        // The key is one of all: the next allocations find the other parked frames paid, too.
+        // All keys, not this one alone: the next allocations find the other parked frames settled.
         let block = unsettled.settle(|key| {
-            let is_paid = self.ledger().below_floor(key);
-            if !is_paid && plant!(OneKeyPaid; { self.settle(key); true }, self.settle_all_keys()) {
+            let is_settled = self.ledger().is_below_clocks(key);
+            if !is_settled && plant!(OneKeyPaid; { self.settle(key); true }, self.settle_all_keys()) {
                 self.count(Counter::PwTlbSettleOnAlloc, 1);
             }
         });
@@ -79,20 +80,20 @@ impl<P: Platform> Tlb<P> {
         if self.settle_all_keys() {
             self.count(Counter::PwTlbSettleOnAlloc, 1);
         }
-        self.frame_allocator().alloc(request, || self.key_floor(&self.fx().online()))
+        self.frame_allocator().alloc(request, || self.floor(&self.fx().online()))
     }
 
-    /// Pays for all parked frames, before an allocation has to.
+    /// Settles the debts of all parked frames, before an allocation has to.
     ///
     /// Returns the number of frames that became free. It flushes at most once, only the CPUs that
-    /// still owe, and only if a frame is parked whose debt is not paid. For an idle CPU. Takes locks
-    /// of ranks `LedgerRank` and `ZoneRank`, the latter for at most 64 blocks at a time.
+    /// still owe, and only if a frame is parked whose debt is not settled. For an idle CPU. Takes
+    /// locks of ranks `LedgerRank` and `ZoneRank`, the latter for at most 64 blocks at a time.
     ///
     /// # Panics
     /// In debug builds when a CPU owes and the caller may not wait for other CPUs.
     pub fn settle_parked(&self) -> u64 {
         let is_parked = || self.frames().parked() > 0;
-        let unpark = || self.frame_allocator().unpark(self.key_floor(&self.fx().online()));
+        let unpark = || self.frame_allocator().unpark(self.floor(&self.fx().online()));
         let mut freed = if is_parked() { unpark() } else { 0 };
         if is_parked() {
             if self.settle_all_keys() {
@@ -105,24 +106,24 @@ impl<P: Platform> Tlb<P> {
 
     /// Settles every key that there is: one flush of the CPUs that owe any.
     ///
-    /// Returns whether there were such CPUs. Every frame that was parked before is then paid.
+    /// Returns whether there were such CPUs. Every frame that was parked before then owes nothing.
     #[cold]
     fn settle_all_keys(&self) -> bool {
         let online = self.fx().online();
-        let (owing, paid) = self.ledger().unpaid_of_all(&online, |cpu, flushed| self.has_seen(cpu, flushed));
-        self.attribute_flushes(Counter::PwTlbSettleWaits, || self.flush_owing(&owing, paid))
+        let (owing, settled) = self.ledger().owing_any(&online, |cpu, flushed| self.has_seen(cpu, flushed));
+        self.attribute_flushes(Counter::PwTlbSettleWaits, || self.flush_owing(&owing, settled))
     }
 
-    /// Raises the floor of the keys to what the CPUs have paid, and returns it.
+    /// Raises the floor to the latest key up to which no CPU owes any, and returns it.
     ///
     /// Acquires the lock of rank `LedgerRank`.
-    pub fn key_floor(&self, online: &CpuMask) -> DebtFloor {
-        self.ledger().floor_now(online, |cpu, flushed| self.has_seen(cpu, flushed))
+    pub fn floor(&self, online: &CpuMask) -> DebtFloor {
+        self.ledger().raise_floor(online, |cpu, flushed| self.has_seen(cpu, flushed))
     }
 
-    /// The online CPUs that still owe `key`, and the number of its CPUs that have paid.
+    /// The online CPUs that still owe `key`, and the number of its CPUs that do not any more.
     pub fn owing(&self, key: DebtKey) -> (CpuMask, u32) {
-        self.ledger().unpaid_by(key, &self.fx().online(), |cpu, flushed| self.has_seen(cpu, flushed))
+        self.ledger().owing_unless_seen(key, &self.fx().online(), |cpu, flushed| self.has_seen(cpu, flushed))
     }
 
     /// Whether a CPU has flushed a space up to a generation; any CPU may ask.
@@ -201,30 +202,30 @@ impl<P: Platform> Tlb<P> {
         self.settle_owing(key);
     }
 
-    /// As [`Tlb::settle`]; returns whether any CPU had not paid.
+    /// As [`Tlb::settle`]; returns whether any CPU did.
     pub(crate) fn settle_owing(&self, key: DebtKey) -> bool {
-        if self.ledger().below_floor(key) {
+        if self.ledger().is_below_clocks(key) {
             return false;
         }
-        let (owing, paid) = self.owing(key);
-        self.flush_owing(&owing, paid)
+        let (owing, settled) = self.owing(key);
+        self.flush_owing(&owing, settled)
     }
 
-    /// Flushes the CPUs that owe, beside `paid` that do not any more; returns whether any owed.
-    fn flush_owing(&self, owing: &CpuMask, paid: u32) -> bool {
-        self.count(Counter::PwTlbPaidAlready, u64::from(paid));
+    /// Flushes the CPUs that owe, beside `settled` that do not any more; returns whether any owed.
+    fn flush_owing(&self, owing: &CpuMask, settled: u32) -> bool {
+        self.count(Counter::PwTlbSettledAlready, u64::from(settled));
         if !owing.is_empty() {
             self.flush_everything(owing);
         }
-        self.ledger().raise_floor(&self.fx().online());
+        self.ledger().raise_lowest_clock(&self.fx().online());
         !owing.is_empty()
     }
 
     /// Records a dropped debt in its space and in the ledger, and parks what it held under its key.
     ///
-    /// INV-TLB-DEBT: the rights that the edit took away are a deferred flush of the space, which the
-    /// next operation on the space pays; the frames are settled by the allocation that takes them.
-    /// Infallible and without allocation; it waits for nothing but lockless walks.
+    /// INV-TLB-DEBT: the rights that the edit took away are a deferred flush of the space, which
+    /// the next operation on the space makes; the frames are settled by the allocation that takes
+    /// them. Infallible and without allocation; it waits for nothing but lockless walks.
     pub(crate) fn abandon(&self, context: &TlbContext, pieces: impl FnOnce(&mut dyn FnMut(DetachedPiece))) {
         self.fx().publish();
         self.tell_secondaries(context, None);
@@ -267,7 +268,7 @@ impl<P: Platform> Tlb<P> {
         pieces(&mut |piece| {
             match piece {
                 DetachedPiece::Block(block) => {
-                    // It may be a table, and the key says nothing of who walks without locks
+                    // It may be a table, and the key says nothing of lockless walkers
                     // (INV-TLB-WALKERS).
                     if self.fx().caps().shootdown == ShootdownKind::Broadcast {
                         self.await_walkers();
@@ -275,8 +276,8 @@ impl<P: Platform> Tlb<P> {
                     self.frames().free_with_debt(block, key);
                 }
                 DetachedPiece::Folio(refs) => {
-                    // INV-TLB-SHARED: whoever drops the last reference knows nothing of this key,
-                    // so the folio remembers it.
+                    // INV-TLB-SHARED: the owner of the last reference does not know this key when
+                    // it drops that, so the folio remembers the key.
                     self.frames().folio(refs.pfn()).add_debt(key);
                     if let Some(block) = self.frames().put_refs(refs) {
                         self.frames().free(block);

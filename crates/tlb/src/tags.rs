@@ -55,10 +55,10 @@ pub(crate) struct Assignment {
 }
 
 impl PcidSlots {
-    /// Chooses the slot for a space that is about to run, whose generation (read after the CPU
-    /// joined its mask) is `generation`.
+    /// Chooses the slot for a space that is about to run.
     ///
-    /// The caller loads the root, which flushes the tag unless it is kept, and then calls
+    /// `generation` is that of the space, read after the CPU has joined its mask. The caller loads
+    /// the root, which flushes the tag unless it is kept, and then calls
     /// [`set_seen`](Self::set_seen).
     pub(crate) fn choose(&self, space: SpaceId, generation: u64, tagged: bool) -> Assignment {
         let used = if tagged { SLOTS } else { 1 };
@@ -102,13 +102,13 @@ impl PcidSlots {
 
     /// Whether this CPU has flushed its translations of a space up to a generation.
     ///
-    /// Any CPU may ask. A CPU that keeps no slot for the space may have flushed it, and is not known
-    /// to have.
+    /// Any CPU may ask. A CPU that keeps no slot for the space may have flushed it, and is not
+    /// known to have.
     pub(crate) fn has_seen(&self, space: SpaceId, generation: u64) -> bool {
         self.slots.iter().any(|slot| {
             let is_its = || plant!(GenerationOfOtherSpace; true, slot.space.load(Ordering::Acquire) == space.raw());
-            // INV-LEDGER-SEEN: the slot may change hands between the two reads; then the second look
-            // at its space tells.
+            // INV-LEDGER-SEEN: the slot may become another space's between the two reads of
+            // `space`; then the second read differs.
             is_its() && slot.seen.load(Ordering::Acquire) >= generation && is_its()
         })
     }
@@ -126,8 +126,9 @@ struct Pool {
 pub(crate) struct Asids<P: Platform> {
     /// Spaces that can have a tag at once, one tag being taken by the empty root.
     spaces: u32,
-    /// log2 of the distance between two spaces' tags: where user mode has tags of its own, each
-    /// space has an even one and the next.
+    /// log2 of the distance between two spaces' tags.
+    ///
+    /// Where user mode has tags of its own, each space has an even one and the next.
     shift: u32,
     generation: AtomicU64,
     pool: SpinLock<Pool, rank::ContextRank, P::Locks>,
@@ -174,8 +175,9 @@ impl<P: Platform> Asids<P> {
         })
     }
 
-    /// Gives `context` a tag of the current generation and marks it active on `cpu`
-    /// (`check_and_switch_context`).
+    /// Gives `context` a tag of the current generation, and marks it active on `cpu`.
+    ///
+    /// Linux: `check_and_switch_context`.
     pub(crate) fn grant(&self, cpu: CpuId, context: &TlbContext, online: &CpuMask) -> AsidGrant {
         let word = context.asid.load(Ordering::SeqCst);
         let active = self.active.get(cpu);
@@ -215,7 +217,8 @@ impl<P: Platform> Asids<P> {
                     kept = true;
                 }
             }
-            // Nobody took it in this generation, so its entries, if any CPU has some, are its own.
+            // No other space took it in this generation, so TLBs have entries of this space under
+            // it only, if any.
             if kept || !pool.test_and_set(renewed as u16 >> self.shift) {
                 return (renewed, false);
             }

@@ -1,18 +1,17 @@
-//! Walks of page tables that hold nothing (Linux's `gup_fast`), and how the freeing of tables waits
-//! for them.
+//! Lockless walks of page tables (Linux's `gup_fast`), for which the freeing of tables waits.
 //!
-//! A walk runs with interrupts closed, on a CPU that has the space loaded ([`Tlb::walk_lockless`]).
-//! What it reads are tables that may be unhooked at any moment.
+//! A walk runs with interrupts disabled, on a CPU that has the space loaded
+//! ([`Tlb::walk_lockless`]). Another CPU may unhook the tables that it reads at any moment.
 //!
 //! **INV-TLB-WALKERS** A table that was unhooked is freed only after every lockless walk has ended
 //! that may have found it hooked. Otherwise such a walk would read the entries of the frame's next
 //! owner.
-//! - By interrupt (x86-64): who frees tables interrupts every CPU that has the space loaded, lazy
-//!   or not, and waits for the answer, which such a walk can't give before its end. Nothing more is
-//!   needed.
-//! - By broadcast (arm64): nobody is interrupted. Each CPU counts the beginnings and ends of its
-//!   walks, and who frees tables waits until each count that was odd has moved. A walk that begins
-//!   later finds the pointer gone. Linux has `tlb_remove_table_sync_rcu` here.
+//! - By IPI (x86-64): before it frees tables, an operation sends an IPI to every CPU that has the
+//!   space loaded, lazy or not, and waits for the acknowledgement. The walk delays it to its end,
+//!   because interrupts are disabled. Nothing more is needed.
+//! - By broadcast (arm64): no CPU is interrupted. Each CPU counts the beginnings and ends of its
+//!   walks. An operation that frees tables waits until each count that was odd has moved. A walk
+//!   that begins later finds the pointer gone. Linux has `tlb_remove_table_sync_rcu` here.
 //!
 //! Not guaranteed: anything about pages. A walk takes a speculative reference and looks again.
 
@@ -23,15 +22,16 @@ use pagewright_arch::ShootdownKind;
 use pagewright_plant::plant;
 use pagewright_sync::{Backend, Platform};
 
-/// A walk under way on a CPU that nobody interrupts.
+/// A counted walk, for which the freeing of tables waits without an IPI.
 ///
-/// Ends it on drop.
+/// It ends on drop.
 struct Walking<'a>(&'a AtomicU64);
 
 impl<'a> Walking<'a> {
     fn begin(walks: &'a AtomicU64) -> Self {
-        // SeqCst, with the fence: the count is odd before the first entry is read. Who frees has
-        // cleared the pointer before it reads the count, so that one of the two sees the other.
+        // SeqCst, with the fence: the count is odd before the first entry is read. An operation
+        // that frees a table has cleared the pointer before it reads the count. So one of the two
+        // sees the other.
         walks.fetch_add(1, Ordering::SeqCst);
         fence(Ordering::SeqCst);
         Self(walks)
@@ -70,9 +70,9 @@ impl<P: Platform> Tlb<P> {
 
     /// Runs `walk`, which may read tables that nothing keeps hooked.
     ///
-    /// Unlike [`walk_lockless`](Self::walk_lockless), this CPU need not run the space. A caller that
-    /// frees tables waits for such a walk by [`await_walkers`](Self::await_walkers), since the walk
-    /// may be on a CPU that no flush reaches.
+    /// Unlike [`walk_lockless`](Self::walk_lockless), this CPU need not run the space. A caller
+    /// that frees tables waits for such a walk by [`await_walkers`](Self::await_walkers), since the
+    /// walk may be on a CPU that no flush reaches.
     ///
     /// `walk` must be short and must not wait: interrupts are disabled. It may try a lock.
     #[inline]
@@ -83,7 +83,7 @@ impl<P: Platform> Tlb<P> {
         })
     }
 
-    /// Waits for the end of every counted walk that goes on on another CPU.
+    /// Waits for the end of every counted walk that is in progress on another CPU.
     pub fn await_walkers(&self) {
         plant!(WalkersNotAwaited => return);
         fence(Ordering::SeqCst);

@@ -1,6 +1,7 @@
-//! What a batch spares and what it would spare more if it collected ranges: counted, and modelled
-//! on the machines whose costs are published or assumed (`docs/machine.md`). The table that is
-//! printed stands in `docs/batch.md`.
+//! What a batch saves, and how much more it would save if it collected ranges.
+//!
+//! The tests count events, and model their time on the machines whose costs are published or
+//! assumed (`docs/machine.md`). `docs/batch.md` has the table that they print.
 
 use crate::bare::{Bare, Shape};
 use pagewright_arch::{Aarch64, Isa, X86_64};
@@ -28,7 +29,8 @@ fn took<I: Isa>(profile: &Profile, cpus: u16, batch: BatchPolicy, way: impl FnOn
     let shape = Shape { cpus, pages: ENTRIES, isolated: false, batch };
     let bare = Bare::<I>::on(profile.clone(), shape);
     let sim = bare.sim();
-    // The set-up has ended on every CPU: no entry waits until all CPUs have joined the space's mask.
+    // The set-up has ended on every CPU: no entry waits until all CPUs have joined the mask of the
+    // space.
     sim.idle_until(ME, sim.elapsed());
     let count =
         || [MachineEvent::TlbisIssued, MachineEvent::Dsbs, MachineEvent::FlushWaits].map(|event| sim.total(event));
@@ -46,8 +48,9 @@ fn by_batch<I: Isa>(bare: &Rc<Bare<I>>) {
     batch.settle();
 }
 
-/// The least that ranges could come to: all entries are neighbours, are cleared under one lock, and
-/// are named by one invalidation.
+/// The least that ranges could cost: one invalidation names all entries.
+///
+/// They are neighbours, and are cleared under one lock.
 fn by_range<I: Isa>(bare: &Rc<Bare<I>>) {
     let mut gather = Gather::new(&bare.tlb, &bare.context);
     (0..ENTRIES).for_each(|index| gather.absorb(bare.unmap(index)));
@@ -55,12 +58,12 @@ fn by_range<I: Isa>(bare: &Rc<Bare<I>>) {
 }
 
 fn row(profile: &str, cpus: u16, columns: [Took; 3], page: f64) -> String {
-    let [once, put_off, ranged] = columns.map(|took| took.each);
+    let [once, deferred, ranged] = columns.map(|took| took.each);
     let percent = |spared: f64| spared / page * 100.0;
     format!(
-        "| {profile} | {cpus} | {once:.0} | {put_off:.0} | {ranged:.0} | {:.1} | {:.1} |",
-        percent(once - put_off),
-        percent(put_off - ranged)
+        "| {profile} | {cpus} | {once:.0} | {deferred:.0} | {ranged:.0} | {:.1} | {:.1} |",
+        percent(once - deferred),
+        percent(deferred - ranged)
     )
 }
 
@@ -77,35 +80,39 @@ fn a_batch_waits_once_and_a_range_flush_saves_little_more() {
         let page = page_out_and_in(&profile);
         for cpus in CPUS {
             let once = took::<Aarch64>(&profile, cpus, BatchPolicy::Never, by_batch);
-            let put_off = took::<Aarch64>(&profile, cpus, BatchPolicy::Always, by_batch);
+            let deferred = took::<Aarch64>(&profile, cpus, BatchPolicy::Always, by_batch);
             let ranged = took::<Aarch64>(&profile.clone().with_ranges(), cpus, BatchPolicy::Always, by_range);
             let entries = u64::from(ENTRIES);
             assert_eq!((once.tlbis, once.dsbs, once.waits), (entries, 2 * entries, entries));
-            assert_eq!((put_off.tlbis, put_off.dsbs, put_off.waits), (entries, entries + 1, 1));
+            assert_eq!((deferred.tlbis, deferred.dsbs, deferred.waits), (entries, entries + 1, 1));
             assert_eq!((ranged.tlbis, ranged.dsbs, ranged.waits), (1, 2, 1));
-            println!("{}", row(name, cpus, [once, put_off, ranged], page));
-            let (spared, more) = (once.each - put_off.each, put_off.each - ranged.each);
-            assert!(more < spared / 8.0 && more < page / 100.0, "ranges pay: {name}, {cpus} CPUs, {spared}, {more}");
+            println!("{}", row(name, cpus, [once, deferred, ranged], page));
+            let (spared, more) = (once.each - deferred.each, deferred.each - ranged.each);
+            assert!(
+                more < spared / 8.0 && more < page / 100.0,
+                "ranges are worth it: {name}, {cpus} CPUs, {spared}, {more}"
+            );
         }
     }
 }
 
-/// Whether ranges pay depends on what a TLBI takes to complete, which no profile's machine has
-/// published: at the high end of its band they do.
+/// Ranges are worth it at the high end of the band of what a TLBI takes to complete.
+///
+/// That cost decides, and none is published for a machine of the profiles.
 #[test]
-fn ranges_pay_where_each_tlbi_takes_long_to_complete() {
+fn ranges_are_worth_it_where_each_tlbi_takes_long_to_complete() {
     println!("| profile | deferred | in ranges | ranges save more, % |");
     for name in ["snapdragon888", "kunpeng920", "neoverse-n1"] {
         let profile = Profile::named(name).expect("a shipped profile").with_flushes_at(BandEnd::Given, BandEnd::High);
-        let put_off = took::<Aarch64>(&profile, 8, BatchPolicy::Always, by_batch).each;
+        let deferred = took::<Aarch64>(&profile, 8, BatchPolicy::Always, by_batch).each;
         let ranged = took::<Aarch64>(&profile.clone().with_ranges(), 8, BatchPolicy::Always, by_range).each;
-        let percent = (put_off - ranged) / page_out_and_in(&profile) * 100.0;
-        println!("| {name} | {put_off:.0} | {ranged:.0} | {percent:.1} |");
+        let percent = (deferred - ranged) / page_out_and_in(&profile) * 100.0;
+        println!("| {name} | {deferred:.0} | {ranged:.0} | {percent:.1} |");
         assert!(percent > 2.0, "{name}: {percent}");
     }
 }
 
-/// On x86-64 all CPUs run the space here; there is no wait where nobody else does.
+/// On x86-64 all CPUs run the space here; a batch waits for no CPU that does not.
 #[test]
 fn a_batch_costs_one_round_of_interrupts() {
     println!("| profile | CPUs | at once | deferred | batch saves, % |");
@@ -113,11 +120,11 @@ fn a_batch_costs_one_round_of_interrupts() {
         let profile = Profile::named(name).expect("a shipped profile");
         for cpus in CPUS {
             let once = took::<X86_64>(&profile, cpus, BatchPolicy::Never, by_batch);
-            let put_off = took::<X86_64>(&profile, cpus, BatchPolicy::Auto, by_batch);
+            let deferred = took::<X86_64>(&profile, cpus, BatchPolicy::Auto, by_batch);
             let rounds = if cpus == 1 { [0, 0] } else { [u64::from(ENTRIES), 1] };
-            assert_eq!([once.waits, put_off.waits], rounds, "{name}, {cpus} CPUs");
-            let percent = (once.each - put_off.each) / page_out_and_in(&profile) * 100.0;
-            println!("| {name} | {cpus} | {:.0} | {:.0} | {percent:.1} |", once.each, put_off.each);
+            assert_eq!([once.waits, deferred.waits], rounds, "{name}, {cpus} CPUs");
+            let percent = (once.each - deferred.each) / page_out_and_in(&profile) * 100.0;
+            println!("| {name} | {cpus} | {:.0} | {:.0} | {percent:.1} |", once.each, deferred.each);
         }
     }
 }

@@ -1,6 +1,8 @@
-//! Flushes that are put off, while other CPUs rely on what was cleared, come and go, or end the
-//! batch on another CPU: under many schedules; and the bugs that can be planted there (feature
-//! `planted`), which must be found. With `PAGEWRIGHT_SOAK` a hundred times as many schedules.
+//! Races of deferred flushes with other CPUs, under many schedules.
+//!
+//! Meanwhile other CPUs depend on what was cleared, join and leave the space, or settle the batch.
+//! The bugs that can be planted there (feature `planted`) must be found. `PAGEWRIGHT_SOAK` makes
+//! the schedules a hundred times as many.
 //!
 //! The programs stand on `tlb` alone: one CPU clears entries into a batch, one finds them cleared,
 //! one goes on reading the pages. Cites INV-TLB-DEFERRED, INV-TLB-CLEARED, INV-TLB-HOTPLUG,
@@ -20,7 +22,7 @@ use std::rc::Rc;
 const RELIES: CpuId = CpuId::new(1);
 const USES: CpuId = CpuId::new(2);
 const SHAPE: Shape = Shape { cpus: 3, pages: 2, isolated: false, batch: BatchPolicy::Auto };
-/// A batch that goes on while somebody flushes the space for the sake of what it began with.
+/// A batch that absorbs more while another CPU flushes the space for its first entries.
 const LONGER: Shape = Shape { pages: 8, ..SHAPE };
 const FOUR: Shape = Shape { cpus: 4, ..SHAPE };
 const SCHEDULES: u32 = 300;
@@ -76,7 +78,7 @@ fn unmaps_what_is_cleared<I: Isa>(bare: &Rc<Bare<I>>) -> Vec<CoroutineBody> {
     vec![clears(bare), relies, uses(bare)]
 }
 
-/// Waits until each page was cleared by somebody else, and unmaps it as it is found.
+/// Waits until another CPU has cleared each page, and unmaps it as it is found.
 fn unmaps_as_they_are_cleared<I: Isa>(bare: &Rc<Bare<I>>) -> Vec<CoroutineBody> {
     let unmaps = Rc::clone(bare);
     let relies: CoroutineBody = Box::new(move || {
@@ -126,7 +128,7 @@ fn maps_what_is_cleared<I: Isa>(bare: &Rc<Bare<I>>) -> Vec<CoroutineBody> {
     vec![clears, relies, uses(bare)]
 }
 
-/// Says that nobody can use a page any more after a batch that found it cleared.
+/// Declares that no CPU can use a page after the settlement of a batch that found it cleared.
 fn absorbs_what_is_cleared<I: Isa>(bare: &Rc<Bare<I>>) -> Vec<CoroutineBody> {
     let (zaps, cleans) = (Rc::clone(bare), Rc::clone(bare));
     let zaps: CoroutineBody = Box::new(move || {
@@ -203,7 +205,7 @@ fn leaves_and_joins<I: Isa>(bare: &Rc<Bare<I>>) -> Vec<CoroutineBody> {
             }
         }
     });
-    // Of two spaces, so that the batch is paid by the CPUs that it noted. With one page: a further
+    // Of two spaces, so that the CPUs that the batch noted settle it. With one page: a further
     // one would note the CPU that has joined.
     let clears = Rc::clone(bare);
     let other = bare.tlb.open_context(bare.tlb.kernel_root()).expect("memory is left");
@@ -331,8 +333,9 @@ fn run<I: Isa>(
     bare.run(programs, seen, chooser, detail)
 }
 
-/// Nothing is found, and what the programs are about has happened: `wanted` was counted, and
-/// somebody held what was taken.
+/// Asserts that no violation is found, and that the programs did what they are for.
+///
+/// `wanted` was counted, and a TLB held what an edit took away.
 fn holds<I: Isa>(shape: Shape, programs: Programs<I>, wanted: Counter, held: Antecedent) {
     holds_in::<I>(bare::soaked(SCHEDULES), shape, programs, wanted, held);
 }
@@ -354,9 +357,10 @@ fn an_unmap_flushes_what_a_batch_cleared<I: Isa>() {
     holds::<I>(SHAPE, unmaps_as_they_are_cleared, Counter::PwTlbBatchOvertaken, Antecedent::RightHeld);
 }
 
-/// INV-TLB-DEFERRED: of two that are put off in one epoch, one before the flush begins and one
-/// after.
-fn a_deferral_during_a_flush_of_its_space_stays_unpaid<I: Isa>() {
+/// INV-TLB-DEFERRED: two flushes are deferred in one epoch.
+///
+/// One is deferred before the flush of the space begins, and one after.
+fn a_deferral_during_a_flush_of_its_space_stays_owed<I: Isa>() {
     holds::<I>(LONGER, unmaps_as_they_are_cleared, Counter::PwTlbBatchOvertaken, Antecedent::RightHeld);
 }
 
@@ -388,8 +392,8 @@ fn a_batch_of_two_issuers_waits_for_both<I: Isa>() {
     holds_in::<I>(SCHEDULES, SHAPE, the_second_issuer_settles, Counter::PwTlbBatchFlushed, Antecedent::FrameSwept);
 }
 
-/// INV-TLB-DEFERRED: deferrals of two CPUs are paid when both are.
-fn a_space_deferred_by_two_cpus_is_paid_by_both<I: Isa>() {
+/// INV-TLB-DEFERRED: the deferrals of two CPUs are settled when both are.
+fn a_space_deferred_by_two_cpus_is_settled_by_both<I: Isa>() {
     holds::<I>(FOUR, depends_on_two_batches, Counter::PwTlbBatchOvertaken, Antecedent::RightHeld);
 }
 
@@ -407,13 +411,13 @@ fn both_tags_of_a_space_are_flushed_by_a_batch<I: Isa>() {
 
 on_both! {
     an_unmap_flushes_what_a_batch_cleared,
-    a_deferral_during_a_flush_of_its_space_stays_unpaid,
+    a_deferral_during_a_flush_of_its_space_stays_owed,
     an_install_flushes_what_a_batch_cleared,
     a_batch_absorbs_what_a_concurrent_gather_clears,
     a_batch_can_settle_on_another_cpu,
     a_cpu_that_joins_holds_nothing_that_a_batch_frees,
     a_batch_of_two_issuers_waits_for_both,
-    a_space_deferred_by_two_cpus_is_paid_by_both,
+    a_space_deferred_by_two_cpus_is_settled_by_both,
     a_cpu_that_comes_online_holds_nothing_flushed_meanwhile,
     both_tags_of_a_space_are_flushed_by_a_batch,
 }
@@ -432,8 +436,10 @@ mod planted {
         });
     }
 
-    /// Defines tests of planted bugs: the instruction sets, the rules that may report the bug,
-    /// whether it needs a race, the shape and the programs.
+    /// Defines tests of planted bugs.
+    ///
+    /// A row names the instruction sets, the rules that may report the bug, whether it needs a
+    /// race, the shape and the programs.
     macro_rules! found {
         ($($(#[$about:meta])* $test:ident: [$($isa:ident),+] $bug:ident by $rules:ident, race $race:literal, $shape:ident, $programs:ident;)*) => {
             $(#[test]

@@ -1,6 +1,7 @@
-//! Debts that are left to the ledger, while other CPUs flush, use the page and allocate its frame:
-//! under many schedules; and the bugs that can be planted there (feature `planted`), which must be
-//! found.
+//! Races of debts that are left to the ledger, under many schedules.
+//!
+//! Meanwhile other CPUs flush, use the page and allocate its frame. The bugs that can be planted
+//! there (feature `planted`) must be found.
 //!
 //! Nothing in the memory manager leaves a debt yet, so the programs here stand on `tlb` alone: one
 //! CPU clears an entry and drops the debt, one goes on reading the page, one flushes another page
@@ -23,8 +24,9 @@ const LEFT: u16 = 0;
 /// The page that is flushed at once.
 const FLUSHED: u16 = 1;
 
-/// What each CPU does, in their order: one that leaves a debt, [`USES`], and one that flushes and
-/// allocates.
+/// What each CPU does, in their order.
+///
+/// One leaves a debt, [`USES`] uses the page, and one flushes and allocates.
 fn programs<I: Isa>(bare: &Rc<Bare<I>>) -> Vec<CoroutineBody> {
     let [leaves, uses, flushes] = [(); 3].map(|()| Rc::clone(bare));
     vec![
@@ -62,13 +64,16 @@ fn run<I: Isa>(seen: &mut Seen, chooser: &mut dyn Chooser, detail: RunDetail) ->
     bare.run(programs, &mut look, chooser, detail)
 }
 
-/// INV-TLB-DEBT: nobody gets the frame while somebody can reach it.
-fn a_dropped_debt_is_paid_before_its_frame_is_reused<I: Isa>() {
+/// INV-TLB-DEBT: no caller gets the frame while a CPU can reach it.
+fn a_dropped_debt_is_settled_before_its_frame_is_reused<I: Isa>() {
     let mut seen = Seen::default();
     let search = bare::explore(1, bare::soaked(400), |chooser, detail| run::<I>(&mut seen, chooser, detail));
     nothing_was_found(&search);
-    assert!(seen.parked == u64::from(search.schedules) && seen.settled > 0, "debts are left, and somebody pays");
-    assert!(search.tally.of(Antecedent::FrameSwept) > 0, "no frame was handed out that somebody remembers");
+    assert!(
+        seen.parked == u64::from(search.schedules) && seen.settled > 0,
+        "debts are left, and an allocation settles them"
+    );
+    assert!(search.tally.of(Antecedent::FrameSwept) > 0, "no frame was handed out that a TLB still held");
 }
 
 /// As [`programs`], with a CPU that leaves the space and joins it again.
@@ -197,7 +202,7 @@ fn a_cpu_that_joins_holds_nothing_that_a_dropped_debt_frees<I: Isa>() {
     explored::<I>(joins_meanwhile);
 }
 
-/// INV-LEDGER-SAMPLE: an act that pays everything does not pay what arose during it.
+/// INV-LEDGER-SAMPLE: an act that settles everything does not settle what arose during it.
 fn a_debt_that_arises_during_a_settlement_stays_open<I: Isa>() {
     explored::<I>(leaves_while_another_settles);
 }
@@ -213,7 +218,7 @@ fn no_right_of_a_dropped_debt_outlives_an_operation_that_finds_the_entry<I: Isa>
 
 on_both! {
     no_right_of_a_dropped_debt_outlives_an_operation_that_finds_the_entry,
-    a_dropped_debt_is_paid_before_its_frame_is_reused,
+    a_dropped_debt_is_settled_before_its_frame_is_reused,
     a_cpu_that_joins_holds_nothing_that_a_dropped_debt_frees,
     a_debt_that_arises_during_a_settlement_stays_open,
 }
@@ -281,7 +286,7 @@ mod planted {
 
     /// Found when the third CPU takes the frame.
     ///
-    /// The default schedule keeps a broadcast on its way for as long as nobody waits for it, so this
+    /// The default schedule keeps a broadcast in flight for as long as no CPU waits for it, so this
     /// needs no race.
     #[test]
     fn a_dsb_on_another_cpu_is_found() {

@@ -1,8 +1,8 @@
 //! Lockless walkers on several CPUs, beside the freeing of the table that they read.
 //!
 //! Each walker reads the entry that points to the last-level table, and stays in the table for a
-//! while. The debt of the table is not settled before the walker ends its walk: INV-TLB-WALKERS. The
-//! oracle cannot see that, because a walk in software leaves no trace in a TLB.
+//! while. The debt of the table is not settled before the walker ends its walk (INV-TLB-WALKERS).
+//! The oracle cannot see that, because a walk in software leaves no trace in a TLB.
 
 use crate::bare::{self, Bare, Shape, is_dropped, nothing_was_found, soaked};
 use pagewright_arch::{Effects, Isa, on_both};

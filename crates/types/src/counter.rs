@@ -91,7 +91,7 @@ crate::named_table! {
         PwTableCopiedSmall = "pw_table_copied_small", "Last-level page tables, and leaves above that level, that fork copied because cow_page_tables is auto and the program is small.";
         PwTableCopiedMapping = "pw_table_copied_mapping", "Last-level page tables that fork copied because a mapping under them may not be shared: one with MADV_DONTFORK or MADV_WIPEONFORK, or locked.";
         PwTableCopiedPinned = "pw_table_copied_pinned", "Last-level page tables that fork copied because a page under them may be pinned.";
-        PwTableCopiedBlock = "pw_table_copied_block", "Leaves above the last level that fork copied because something else under their table may not be shared or may be pinned.";
+        PwTableCopiedHuge = "pw_table_copied_huge", "Leaves above the last level that fork copied because something else under their table may not be shared or may be pinned.";
         PwTableBroken = "pw_table_broken", "Page tables copied because an entry below a shared pointer had to change.";
         PwTableMadeForAll = "pw_table_made_for_all", "Page tables made below a shared pointer, for all spaces that share it.";
         PwTableTakenBack = "pw_table_taken_back", "Page tables taken back by the last space that shared them.";
@@ -102,16 +102,16 @@ crate::named_table! {
         NrTlbLocalFlushOne = "nr_tlb_local_flush_one", "Pages flushed one by one on this CPU.";
         PwTlbTagRollover = "pw_tlb_tag_rollover", "Tag rollovers: the tags ran out and a new generation of them began.";
         PwTlbSettleOnAlloc = "pw_tlb_settle_on_alloc", "Allocations that flushed CPUs for the debts of parked frames.";
-        PwTlbSettleAhead = "pw_tlb_settle_ahead", "Flushes that paid for parked frames before an allocation had to.";
-        PwTlbSettleWaits = "pw_tlb_settle_waits", "The part of nr_tlb_remote_flush that paid for parked frames, in an allocation or ahead of it.";
+        PwTlbSettleAhead = "pw_tlb_settle_ahead", "Flushes that settled parked frames before an allocation had to.";
+        PwTlbSettleWaits = "pw_tlb_settle_waits", "The part of nr_tlb_remote_flush that settled parked frames, in an allocation or ahead of it.";
         PwTlbDebtParked = "pw_tlb_debt_parked", "Frames parked in the ledger because the debt that held them was dropped.";
         PwTlbBatchEntries = "pw_tlb_batch_entries", "Entries whose flush a batch deferred.";
         PwTlbBatchAtOnce = "pw_tlb_batch_at_once", "Entries that a batch flushed at once, because of tlb_batch, because no other CPU could hold them, or because of an erratum.";
         PwTlbBatchFlushed = "pw_tlb_batch_flushed", "Batches that settled with one wait for all their deferred flushes.";
         PwTlbBatchWaits = "pw_tlb_batch_waits", "The part of nr_tlb_remote_flush that batches caused when they settled.";
-        PwTlbBatchPaid = "pw_tlb_batch_paid", "Batches that settled without a wait, because every CPU had flushed since.";
+        PwTlbBatchSettled = "pw_tlb_batch_settled", "Batches that settled without a wait, because every CPU had flushed since.";
         PwTlbBatchOvertaken = "pw_tlb_batch_overtaken", "Flushes by an operation that met entries whose flush was deferred and not known to be complete, and that had nothing else to flush.";
-        PwTlbPaidAlready = "pw_tlb_paid_already", "CPUs that got no IPI, because their clock had passed the debt.";
+        PwTlbSettledAlready = "pw_tlb_settled_already", "CPUs that got no IPI, because their clock had passed the debt.";
         PwLingerPages = "pw_linger_pages", "Pages whose read-only translations were left in TLBs when they moved.";
         PwLingerPageRefused = "pw_linger_page_refused", "Pages whose translations were flushed although tlb_linger lets some stay, because the page is of shared memory, or of a file that has or had a writer.";
         PwLingerNothingOwed = "pw_linger_nothing_owed", "The same, because the cleared entry allowed no access and its flush was complete: nothing was owed.";
@@ -140,7 +140,7 @@ impl Counter {
         Self::PwTableCopiedSmall,
         Self::PwTableCopiedMapping,
         Self::PwTableCopiedPinned,
-        Self::PwTableCopiedBlock,
+        Self::PwTableCopiedHuge,
     ];
 }
 

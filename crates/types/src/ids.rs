@@ -81,17 +81,17 @@ id! {
 }
 
 id! {
-    /// The epoch of the ledger up to which every debt of a frame is paid.
+    /// The epoch of the ledger up to which every debt of a frame is settled.
     ///
     /// It only rises.
     DebtFloor(u64)
 }
 
 impl DebtFloor {
-    /// The floor of a ledger in which nothing is known to be paid.
+    /// The floor of a ledger in which nothing is known to be settled.
     pub const NONE: Self = Self(0);
 
-    /// Whether a key is paid.
+    /// Whether a key is settled.
     #[inline]
     pub const fn covers(self, key: DebtKey) -> bool {
         key.epoch() <= self.0

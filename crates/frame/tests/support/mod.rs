@@ -193,20 +193,20 @@ pub(crate) fn one_node(host: &Host, start: u32, end: u32) -> FrameAllocator<Host
     FrameAllocator::try_new(host.clone(), &layout).expect("a valid layout")
 }
 
-/// The floor of a ledger in which nothing is paid.
-pub(crate) fn nothing_paid() -> DebtFloor {
+/// The floor of a ledger in which nothing is settled.
+pub(crate) fn nothing_settled() -> DebtFloor {
     DebtFloor::NONE
 }
 
-/// Pays every debt.
-pub(crate) fn pay_everything(frames: &FrameAllocator<Host>) {
+/// Settles every debt.
+pub(crate) fn settle_everything(frames: &FrameAllocator<Host>) {
     frames.unpark(DebtFloor::new(u64::MAX));
     assert_eq!(frames.parked(), 0);
 }
 
 /// Allocates a block that owes no debt.
 pub(crate) fn take(frames: &FrameAllocator<Host>, order: u8) -> Block {
-    let unsettled = frames.alloc(FrameRequest::new(Order::new(order), NODE0), nothing_paid).expect("memory is left");
+    let unsettled = frames.alloc(FrameRequest::new(Order::new(order), NODE0), nothing_settled).expect("memory is left");
     unsettled.settle(|key| panic!("the block owes {key}"))
 }
 

@@ -12,7 +12,7 @@
 //! what lingers there.
 //!
 //! Whether translations linger is a matter of cost, not of safety: of a file that has had a writer
-//! none do, because its next store would pay at once.
+//! none do, because its next store would flush at once.
 //!
 //! Neighbours: [`Tlb::settle_folio`](pagewright_tlb::Tlb::settle_folio) precedes each store.
 //!
@@ -62,12 +62,12 @@ impl<P: Platform> FileObject<P> {
     pub(super) fn give_key_to(&self, mm: &Mm<P>, folio: Folio<'_>) {
         let key = self.evicted_key();
         if key != DebtKey::NONE {
-            self.give_unpaid_key_to(mm, folio, key);
+            self.give_owed_key_to(mm, folio, key);
         }
     }
 
     #[cold]
-    fn give_unpaid_key_to(&self, mm: &Mm<P>, folio: Folio<'_>, key: DebtKey) {
+    fn give_owed_key_to(&self, mm: &Mm<P>, folio: Folio<'_>, key: DebtKey) {
         if mm.tlb.owing(key).0.is_empty() {
             self.evicted_key.store(DebtKey::NONE.raw(), Ordering::Relaxed);
         } else {

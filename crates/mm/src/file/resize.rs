@@ -189,8 +189,8 @@ impl<P: Platform> Mm<P> {
 
     /// Unmaps ranges of one space, each of one mapping.
     ///
-    /// One flush pays for the space's own tables. What is done for all sharers of a table goes to
-    /// `batch`.
+    /// One flush settles the debts of the space's own tables. What is done for all sharers of a
+    /// table goes to `batch`.
     fn unmap_ranges(
         &self,
         space: &Space<P>,

@@ -133,7 +133,7 @@ impl<P: Platform> Mm<P> {
             let shared = |va: &VirtAddr| map.find(*va).is_some_and(|(_, vma)| vma.is_shared());
             let places = map.possible_ranges(owner, index, 1).flat_map(|(_, range)| range.iter());
             for va in places.filter(shared) {
-                // Without a table of the last level, a block may have been cleared above it.
+                // Without a table of the last level, a huge leaf may have been cleared above it.
                 let table = tables.lock_for_all(va, token.as_ref());
                 let Some(table) = table.or_else(|| tables.lock_level_for_all(va, Level::PMD)) else { continue };
                 if table.leaf(va).is_some_and(|leaf| leaf.page_at(va) == pfn) {

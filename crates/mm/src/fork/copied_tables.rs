@@ -25,12 +25,12 @@ pub(super) struct CopiedTables<'m, P: Platform> {
     /// Those of a fork that shares others.
     mapping: u64,
     pinned: u64,
-    blocks: u64,
+    huge: u64,
 }
 
 impl<'m, P: Platform> CopiedTables<'m, P> {
     pub(super) fn new(map: &'m AddressMap<P>, all: Option<Counter>) -> Self {
-        Self { map, all, last: None, tables: 0, mapping: 0, pinned: 0, blocks: 0 }
+        Self { map, all, last: None, tables: 0, mapping: 0, pinned: 0, huge: 0 }
     }
 
     /// Notes that the entries of `span` are copied; spans come in order.
@@ -44,8 +44,8 @@ impl<'m, P: Platform> CopiedTables<'m, P> {
         }
         match self.all {
             Some(_) => self.tables += leaves.max(1),
-            None if leaves > 0 => self.blocks += leaves,
-            None => self.note_unshared(start),
+            None if leaves > 0 => self.huge += leaves,
+            None => self.note_not_shared(start),
         }
     }
 
@@ -53,7 +53,7 @@ impl<'m, P: Platform> CopiedTables<'m, P> {
     ///
     /// Only a pin keeps a last-level table from being shared whose mappings all may be.
     #[cold]
-    fn note_unshared(&mut self, start: VirtAddr) {
+    fn note_not_shared(&mut self, start: VirtAddr) {
         let may_share = may_share_all(self.map, PageRange::new(start, start.add(Level::PTE.table_span())));
         if plant!(CopyReasonsSwapped; !may_share, may_share) {
             self.pinned += 1;
@@ -64,13 +64,13 @@ impl<'m, P: Platform> CopiedTables<'m, P> {
 
     /// Adds the counts to the counters.
     pub(super) fn count(self, mm: &Mm<P>) {
-        let unshared = [
+        let not_shared = [
             (Counter::PwTableCopiedMapping, self.mapping),
             (Counter::PwTableCopiedPinned, self.pinned),
-            (Counter::PwTableCopiedBlock, self.blocks),
+            (Counter::PwTableCopiedHuge, self.huge),
         ];
         let all = self.all.map(|reason| (reason, self.tables));
-        for (reason, tables) in unshared.into_iter().chain(all).filter(|(_, tables)| *tables > 0) {
+        for (reason, tables) in not_shared.into_iter().chain(all).filter(|(_, tables)| *tables > 0) {
             mm.tlb.count(reason, tables);
         }
     }

@@ -4,7 +4,7 @@
 //! how fork and lockless pins meet. This file has the tables ready before one of the parent's is
 //! locked, copies pages that are pinned, and counts swap entries.
 //!
-//! **INV-FORK-BLOCK** Fork splits a huge leaf that may be pinned and copies its pages, so it needs
+//! **INV-FORK-HUGE** Fork splits a huge leaf that may be pinned and copies its pages, so it needs
 //! no huge frame.
 
 use crate::error::MmError;
@@ -121,13 +121,13 @@ impl<P: Platform> EntryCopy<'_, '_, P> {
         self.mm.tlb.count(Counter::PwForkEntries, copied);
         match stop {
             Ok(()) => Ok(part.end()),
-            Err(CopyStop::PinnedBlock(va)) => {
-                // INV-FORK-BLOCK: its pages are copied one by one, as by `copy_huge_pmd`.
-                let block = PageRange::new(va, va.add(level.span()));
-                let Some((from, to)) = from.try_own(block).zip(self.to.try_own(block)) else { return Ok(block.end()) };
+            Err(CopyStop::PinnedHugeLeaf(va)) => {
+                // INV-FORK-HUGE: its pages are copied one by one, as by `copy_huge_pmd`.
+                let span = PageRange::new(va, va.add(level.span()));
+                let Some((from, to)) = from.try_own(span).zip(self.to.try_own(span)) else { return Ok(span.end()) };
                 self.mm.make_table(to, va, Level::PTE)?;
                 self.mm.split_huge_leaf(*from, va, self.vma.mlocked());
-                self.last_level(from, va, block.end(), gather)
+                self.last_level(from, va, span.end(), gather)
             }
             Err(stop) => Err(stop.into()),
         }

@@ -51,7 +51,7 @@ impl<P: Platform> Mm<P> {
         let mut gather = Gather::new(&self.tlb, parent.table().context());
         let copied = self.copy_space(parent, &mut parent_map, &child, &mut gather);
         plant!(FamilyJoinedLate => join_late(&mut parent_map, &child)?);
-        // INV-FORK-FLUSHED. The flush is paid after a copy that failed, too, because entries stay
+        // INV-FORK-FLUSHED. The flush follows a copy that failed, too, because entries stay
         // read-only.
         plant!(ForkFlushLate; { drop(parent_map); gather.settle() }, { gather.settle(); drop(parent_map) });
         match copied {
@@ -106,7 +106,7 @@ impl<P: Platform> Mm<P> {
             }
         }
         if !shares {
-            from.settle_unshared(&self.tlb);
+            from.note_if_none_shared(&self.tlb);
         }
         tables_copied.count(self);
         Ok(())

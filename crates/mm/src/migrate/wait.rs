@@ -1,7 +1,7 @@
 //! Waiting for pages that are being moved (`migration_entry_wait`).
 //!
 //! The caller holds nothing inside the lock of its space: no table, no token of a family, no folio
-//! (INV-MIGRATE-WAIT). What it owes may be unpaid, since a flush waits for no entry.
+//! (INV-MIGRATE-WAIT). Its debt may not be settled, since a flush waits for no entry.
 
 use crate::mm::Mm;
 use pagewright_plant::plant;

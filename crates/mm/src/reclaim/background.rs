@@ -77,8 +77,8 @@ impl<P: Platform> Mm<P> {
 
     /// Balances every node that needs it; an idle CPU calls this.
     ///
-    /// If a zone has few free frames that owe no flush, it pays for the others, so that no
-    /// allocation has to.
+    /// If a zone has few free frames that owe no flush, it settles the debts of the others, so that
+    /// no allocation has to.
     pub fn balance_all(&self) {
         for node in self.nodes().filter(|node| self.needs_balance(*node)) {
             self.balance(node);

@@ -5,7 +5,7 @@
 //! folio that was accessed is kept or activated (`age`); others are paged out, 32 at a time
 //! (`pageout`).
 //!
-//! On short lists such a fraction is a handful of folios, but one wait should pay for 32. So the
+//! On short lists such a fraction is a handful of folios, but one wait should settle 32. So the
 //! folios to reclaim are collected over lists, priorities and nodes until there are 32, or as many
 //! as wanted, or no more are found. Linux pages out what one scan of one list has found. Each round
 //! scans only as many pages of all lists together as the batch has room for, divided in proportion.

@@ -19,8 +19,8 @@
 //! | `migrate/unmap.rs` | tries | stores a migration entry, and notes the place |
 //! | `thp/split.rs` | tries | the same; places are runs, a leaf above the last level is one |
 //!
-//! Some go by [`Mm::visit_spaces`] instead. `file/writeback.rs` also pays for tables without a
-//! leaf. `file/resize.rs` clears ranges, swap entries included, in runs of whole tables.
+//! Some go by [`Mm::visit_spaces`] instead. `file/writeback.rs` also settles the debts of tables
+//! without a leaf. `file/resize.rs` clears ranges, swap entries included, in runs of whole tables.
 //! [`Mm::for_each_mapping`] and `view/mappings.rs` are views of each space that reaches a leaf.
 //!
 //! Protocol: the caller holds a reference on the folio, and no lock that ranks below a space's if

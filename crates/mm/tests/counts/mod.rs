@@ -23,8 +23,8 @@ on_both! { each_operation_counts_what_it_does_and_nothing_else }
 const NODE: NodeId = NodeId::new(0);
 /// The pages on which an operation acts, unless its row says otherwise.
 const PAGES: u64 = 5;
-/// A place for blocks of 2 MiB.
-const BLOCKS: VirtAddr = VirtAddr::new(64 << 30);
+/// A place for huge pages of 2 MiB.
+const HUGE_PAGES: VirtAddr = VirtAddr::new(64 << 30);
 /// A number of pages beside which [`PAGES`] pages that refault at once are in the workingset.
 const WORKINGSET: u64 = 2 * PAGES;
 
@@ -56,11 +56,11 @@ impl<I: Isa> Scene<I> {
         Self::on(TestWorld::sized(2, bytes))
     }
 
-    /// A process that gets huge pages from [`BLOCKS`] on.
-    fn with_blocks() -> Self {
+    /// A process that gets huge pages from [`HUGE_PAGES`] on.
+    fn with_huge_pages() -> Self {
         let scene = Self::sized(16 << 20);
         scene.world.set(MmSetting::ThpEnabled, "always");
-        scene.process.map_at(BLOCKS, 1024, Rights::RW, MapFlags::PRIVATE | MapFlags::FIXED);
+        scene.process.map_at(HUGE_PAGES, 1024, Rights::RW, MapFlags::PRIVATE | MapFlags::FIXED);
         scene
     }
 
@@ -297,17 +297,17 @@ fn copied_tables<I: Isa>() -> Vec<Operation<I>> {
             vec![(C::PwFork, 1), (C::PwForkEntries, 5), (C::PwTableCopiedPinned, 1), (C::PwCowCopy, 1)],
         ),
         (
-            "a fork that shares no block of 2 MiB beside a mapping which the child does not get",
+            "a fork that shares no huge page beside a mapping which the child does not get",
             |_| {
                 let scene = Scene::<I>::sized(16 << 20);
                 scene.world.set(MmSetting::CowPageTables, "always");
-                let base = scene.process.map_at(BLOCKS, 1024, Rights::RW, MapFlags::PRIVATE | MapFlags::FIXED);
+                let base = scene.process.map_at(HUGE_PAGES, 1024, Rights::RW, MapFlags::PRIVATE | MapFlags::FIXED);
                 scene.process.write(CPU, base, 1);
                 scene.process.map_huge(at(base, 512));
                 scene.process.advise(base, 1, Advice::DontFork);
                 scene.changes(|| scene.process.fork())
             },
-            vec![(C::PwFork, 1), (C::PwForkEntries, 1), (C::PwTableCopiedMapping, 1), (C::PwTableCopiedBlock, 1)],
+            vec![(C::PwFork, 1), (C::PwForkEntries, 1), (C::PwTableCopiedMapping, 1), (C::PwTableCopiedHuge, 1)],
         ),
         (
             "a fork of a program that has not asked",

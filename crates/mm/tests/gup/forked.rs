@@ -18,7 +18,7 @@ on_both! {
 const BASE: VirtAddr = VirtAddr::new(64 << 30);
 const BLOCK: VirtAddr = VirtAddr::new((64 << 30) + (2 << 20));
 
-/// A page of its own, and one in the middle of a block that is mapped by pages.
+/// A page of its own, and one in the middle of a range of 2 MiB that is mapped by pages.
 fn the_copy_of_a_pinned_page_is_a_page_of_the_child<I: Isa>() {
     for page in [at(BASE, 3), at(BLOCK, 5)] {
         for rights in (0..8).map(Rights::from_bits_truncate) {

@@ -18,7 +18,7 @@ on_both! {
     a_file_that_is_written_through_another_mapping_is_read_anew,
     a_truncated_file_is_not_read_on,
     the_kernel_uses_no_frame_that_a_program_reads,
-    an_innocent_allocator_pays_for_all_frames_by_one_flush,
+    an_innocent_allocator_settles_all_frames_by_one_flush,
 }
 
 /// Why a page lingers.
@@ -135,7 +135,7 @@ fn the_kernel_uses_no_frame_that_a_program_reads<I: Isa>() {
 }
 
 /// A process that has nothing to do with the pages takes all memory: it waits once, not for each.
-fn an_innocent_allocator_pays_for_all_frames_by_one_flush<I: Isa>() {
+fn an_innocent_allocator_settles_all_frames_by_one_flush<I: Isa>() {
     const LINGERING: u64 = 64;
     let world = world::<I>();
     world.set(MmSetting::OvercommitMemory, "1");

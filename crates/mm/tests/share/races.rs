@@ -448,7 +448,7 @@ fn table_made_beside_its_break<I: Isa>(seed: u64) -> bool {
 /// Two spaces that have a huge page store to it, read it and end, at the same time.
 ///
 /// INV-HUGE-OWN: the tables above it are not shared, and those beside it are.
-fn a_block_beside_all_else<I: Isa>(seed: u64) -> bool {
+fn a_huge_leaf_beside_all_else<I: Isa>(seed: u64) -> bool {
     let (world, process, base) = parent::<I>(4);
     let block = process.map_at(at(base, 1 << 11), 512, Rights::RW, ANON | MapFlags::FIXED);
     process.write(CPU, base, 1);
@@ -498,12 +498,12 @@ on_both! {
     a_break_copies_no_table_that_is_made_meanwhile:
         assert_holds(SCHEDULES, table_made_beside_its_break::<I>, "a value was lost, or another one seen"),
     a_huge_page_is_split_beside_an_end_and_readers:
-        assert_holds(SCHEDULES, a_block_beside_all_else::<I>, "a value was lost, or another one seen"),
+        assert_holds(SCHEDULES, a_huge_leaf_beside_all_else::<I>, "a value was lost, or another one seen"),
     tables_are_made_beside_a_break_an_end_and_a_truncation:
         assert_holds(SCHEDULES, tables_made_beside_all_else::<I>, "a value was lost, or another one seen"),
     a_break_loses_what_a_truncation_removes:
         assert_holds(SCHEDULES, break_beside_truncation::<I>, "a page of the file is mapped after its truncation"),
-    a_truncation_pays_for_the_entries_that_reclaim_has_cleared:
+    a_truncation_flushes_the_entries_that_reclaim_has_cleared:
         assert_holds(SCHEDULES, truncation_beside_page_out::<I>, "a page of the file is mapped after its truncation"),
     two_threads_break_a_table_and_a_third_loses_it:
         assert_holds(SCHEDULES, two_threads_break::<I>, "a store was lost, or seen by the child"),

@@ -1,12 +1,13 @@
-//! Memory calls one by one, and in races: what each does, what refuses it, and that nothing is
-//! left.
+//! Memory calls one by one, and in races: what each does, and what refuses it.
+//!
+//! Nothing is left over afterwards.
 
 mod advise;
 mod basics;
 mod beside_linux;
-mod blocks;
 mod brk;
 mod forks;
+mod huge_leaves;
 mod limits;
 mod lock_races;
 mod locks;

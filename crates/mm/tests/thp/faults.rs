@@ -15,7 +15,7 @@ use std::rc::Rc;
 on_both! {
     a_store_maps_a_huge_page_where_the_setting_allows_it,
     a_process_and_a_mapping_refuse_huge_pages,
-    a_mapping_that_does_not_cover_the_block_gets_smaller_pages,
+    a_mapping_that_does_not_cover_2_mib_gets_smaller_pages,
     the_largest_size_whose_entries_are_empty_is_taken,
     a_folio_that_cannot_be_had_is_replaced_by_a_smaller_one,
     a_table_that_cannot_be_had_fails_the_fault,
@@ -62,7 +62,7 @@ fn a_store_maps_a_huge_page_where_the_setting_allows_it<I: Isa>() {
         assert_eq!((process.read(OTHER, at(BASE, 7)), process.read(OTHER, at(BASE, 6))), (70, 0));
         assert_eq!(world.count(Counter::ThpFaultAlloc), u64::from(huge));
         assert_eq!(process.space.rss().pages(), if huge { PAGES } else { 1 });
-        assert_eq!(process.leaf_level(at(BASE, PAGES)), None, "the next block");
+        assert_eq!(process.leaf_level(at(BASE, PAGES)), None, "the next 2 MiB");
         end(&world, &[&process]);
     }
 }
@@ -89,7 +89,7 @@ fn a_process_and_a_mapping_refuse_huge_pages<I: Isa>() {
     }
 }
 
-fn a_mapping_that_does_not_cover_the_block_gets_smaller_pages<I: Isa>() {
+fn a_mapping_that_does_not_cover_2_mib_gets_smaller_pages<I: Isa>() {
     let (world, process) = world::<I>(3);
     world.set(MmSetting::ThpEnabled, "always");
     process.protect(at(BASE, PAGES - 1), 2, Rights::READ);
@@ -301,7 +301,7 @@ fn a_huge_page_of_zeroes_is_split_if_no_folio_can_be_had<I: Isa>() {
     TestProcess::end_all_at_rest(&[&process]);
 }
 
-/// Two threads store to one empty block.
+/// Two threads store to one empty range of 2 MiB.
 fn two_faults<I: Isa>(seed: u64) -> bool {
     let (world, process) = world::<I>(1);
     world.set(MmSetting::ThpEnabled, "always");

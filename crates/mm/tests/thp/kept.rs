@@ -1,6 +1,6 @@
 //! What a split of a huge leaf, or of its folio, keeps of it.
 //!
-//! INV-MM-BLOCKS, INV-SPLIT-ALL.
+//! INV-MM-HUGE-CUT, INV-SPLIT-ALL.
 
 use super::{BASE, PAGES, end};
 use pagewright_arch::{Isa, on_both};

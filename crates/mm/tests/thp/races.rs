@@ -1,4 +1,4 @@
-//! Calls that split or map a huge leaf, beside other CPUs that use the block.
+//! Calls that split or map a huge leaf, beside other CPUs that use its pages.
 
 use super::{BASE, PAGES, end};
 use pagewright_arch::{Isa, on_both};
@@ -13,7 +13,7 @@ use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
 on_both! {
-    /// INV-MM-BLOCKS.
+    /// INV-MM-HUGE-CUT.
     a_discard_of_a_part_leaves_what_a_fault_maps_beside_it:
         assert_holds(SCHEDULES, discard_beside_a_fault::<I>, "a store was lost"),
     /// INV-TLB-UPPER-EDIT.
@@ -35,12 +35,12 @@ on_both! {
 
 const SCHEDULES: u64 = 100;
 
-/// A process that runs on all CPUs, with an empty block that may get a huge page.
+/// A process that runs on all CPUs, with an empty range of 2 MiB that may get a huge page.
 fn empty<I: Isa>(cpus: u16) -> (Rc<TestWorld<I>>, TestProcess<I>) {
     let world = TestWorld::sized(cpus, 16 << 20);
     let process = TestProcess::new(&world);
     process.map_at(BASE, 2 * PAGES, Rights::RW, ANON | MapFlags::FIXED | MapFlags::NORESERVE);
-    // The tables above the block exist.
+    // The tables above the range exist.
     process.write(CPU, at(BASE, PAGES), 1);
     world.set(MmSetting::ThpEnabled, "always");
     (0..cpus).for_each(|cpu| world.lab.run(pagewright_types::CpuId::new(cpu), &process.space));

@@ -126,7 +126,7 @@ fn a_folio_that_is_referenced_or_pinned_stays_whole<I: Isa>() {
 /// Limit of the modelled time of a fork that copies 512 pages, in ps; it takes 300 us.
 const MOST_OF_FORK: u64 = 400_000_000;
 
-/// INV-FORK-BLOCK.
+/// INV-FORK-HUGE.
 ///
 /// A turn for each page would weaken and restore the entries behind it each time, for 1600 us.
 fn fork_copies_a_pinned_huge_page_in_few_turns<I: Isa>() {

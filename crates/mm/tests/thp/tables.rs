@@ -15,13 +15,13 @@ on_both! {
     a_deposit_goes_with_its_leaf: assert!(removed::<I>(0)),
     /// INV-HUGE-DEPOSIT.
     a_huge_page_is_split_where_it_has_moved: assert!(moved_then_split::<I>(0)),
-    /// INV-MM-BLOCKS.
+    /// INV-MM-HUGE-CUT.
     a_discard_of_a_part_leaves_the_rest,
     /// INV-HUGE-OWN.
     a_huge_page_is_copied_by_fork: assert!(forked::<I>(0)),
     /// INV-HUGE-OWN.
     a_huge_page_is_copied_by_fork_where_its_table_has_moved: assert!(moved_then_forked::<I>(0)),
-    /// INV-FORK-BLOCK.
+    /// INV-FORK-HUGE.
     fork_splits_a_pinned_huge_page_and_copies_the_next: assert!(forked_while_pinned::<I>(0)),
     a_huge_page_is_one_entry_where_the_setting_of_shared_tables_is_auto,
 }

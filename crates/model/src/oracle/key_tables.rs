@@ -71,7 +71,7 @@ impl Oracle {
         KeyTables::remember(&mut self.key_tables.copies, copy);
     }
 
-    /// Several entries point to `table` from now on; fork pays what lingers before it returns.
+    /// Several entries point to `table` from now on; fork settles what lingers before it returns.
     pub(super) fn note_table_shared(&mut self, witness: &dyn Witness, table: Pfn) {
         let below = self.windows.below(FrameRange::new(table, table.add(1)));
         let windows: Vec<Window> = below.into_iter().filter_map(|id| self.windows.get(id)).collect();

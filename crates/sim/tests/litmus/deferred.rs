@@ -120,7 +120,7 @@ fn complete(on: &Stage<Aarch64>) {
 ///
 /// A DSB ISHST waits for stores alone.
 #[test]
-fn a_dsb_of_the_issuer_pays_for_a_parked_frame_whatever_it_is_for() {
+fn a_dsb_of_the_issuer_settles_a_parked_frame_whatever_it_is_for() {
     let unflushed = set(&[&[Old], &[Fault]]);
     assert_eq!(read_after(&[Stage::unmap, publish, tlbi, tlbi_of_another_tag, complete]), set(&[&[Fault]]));
     assert_eq!(read_after(&[Stage::unmap, publish, tlbi, tlbi_of_another_tag, publish]), unflushed);
@@ -129,7 +129,7 @@ fn a_dsb_of_the_issuer_pays_for_a_parked_frame_whatever_it_is_for() {
 
 /// A DSB waits for the CPUs' TLBs and not for their programs, so it completes there, too.
 #[test]
-fn a_dsb_with_interrupts_disabled_pays_and_a_section_without_one_does_not() {
+fn a_dsb_with_interrupts_disabled_settles_and_a_section_without_one_does_not() {
     let pays = read_after::<Aarch64>(&[Stage::unmap, publish, tlbi, |on| on.sim.without_interrupts(|| complete(on))]);
     let waits = read_after::<Aarch64>(&[Stage::unmap, publish, tlbi, |on| on.sim.without_interrupts(|| publish(on))]);
     assert_eq!((pays, waits), (set(&[&[Fault]]), set(&[&[Old], &[Fault]])));
@@ -156,7 +156,7 @@ fn read_after_own(steps: &'static [Line<X86_64>]) -> Outcomes {
 
 /// A clock of the ledger is of full flushes: of all tags, not of one space or one page.
 #[test]
-fn a_flush_of_all_tags_pays_for_a_parked_frame_and_one_of_another_space_does_not() {
+fn a_flush_of_all_tags_settles_a_parked_frame_and_one_of_another_space_does_not() {
     let all = read_after_own(&[|on| on.flush(InvalidateScope::Local, InvalidateTarget::AllTags)]);
     let other = read_after_own(&[|on| on.flush(InvalidateScope::Local, InvalidateTarget::Tag(Tag::new(2)))]);
     assert_eq!((all, other), (set(&[&[Fault]]), set(&[&[Old], &[Fault]])));

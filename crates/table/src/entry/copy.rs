@@ -37,14 +37,14 @@ pub enum CopyStop {
     /// The references of the page exceed the limit for entries.
     TooManyRefs(VirtAddr),
     /// A leaf above the last level may be pinned, and must be split first.
-    PinnedBlock(VirtAddr),
+    PinnedHugeLeaf(VirtAddr),
 }
 
 impl CopyStop {
     /// The address of the first entry that was not copied.
     fn at(self) -> VirtAddr {
         match self {
-            Self::NoFrame(va) | Self::TooManyRefs(va) | Self::PinnedBlock(va) => va,
+            Self::NoFrame(va) | Self::TooManyRefs(va) | Self::PinnedHugeLeaf(va) => va,
         }
     }
 }
@@ -414,7 +414,7 @@ impl<'h, P: Platform> LockedTable<'h, P> {
             && let Some(leaf) = self.leaf(va)
         {
             if self.level() > Level::PTE {
-                return Err(CopyStop::PinnedBlock(va));
+                return Err(CopyStop::PinnedHugeLeaf(va));
             }
             self.restore_one(va, weakened);
             child.map(va, copy(leaf).ok_or(CopyStop::NoFrame(va))?);

@@ -13,7 +13,7 @@ use pagewright_tlb::frames::{MapcountChange, NewFolio};
 use pagewright_types::{Level, PAGE_SIZE, Rights, VirtAddr};
 
 impl<P: Platform, R: TableRight> EntryRun<'_, '_, P, R> {
-    /// Maps a page, or a block in a table above the last level, at an empty entry.
+    /// Maps a page, or a huge page in a table above the last level, at an empty entry.
     ///
     /// Owes no flush: no TLB holds an entry that was not present. If another operation cleared it
     /// and has not flushed yet, this flushes it first, in every space that owes it: the key of a

@@ -1,8 +1,8 @@
 //! Rights to store, and what TLBs may still read (INV-LINGER-CONTENTS).
 //!
-//! A page that moved may be read at the frame that it left until the key of its folio is paid. So
-//! an entry gets a right to store to a folio after its key was settled. `mprotect` gives none while
-//! the key is unpaid, and the first store faults.
+//! A page that moved may be read at the frame that it left until the key of its folio is settled.
+//! So an entry gets a right to store to a folio after its key was settled. `mprotect` gives none
+//! while the key is owed, and the first store faults.
 
 use super::EntryRun;
 use crate::locked_table::{LockedTable, TableRight};

@@ -269,7 +269,7 @@ impl<P: Platform, H: EntryHooks> Break<'_, '_, P, H> {
             && let Err(stop) = old.copy_shared(&new, self.hooks)
         {
             plant!(FailedCopyKept; core::mem::forget(new), self.discard(new));
-            let (CopyStop::NoFrame(va) | CopyStop::TooManyRefs(va) | CopyStop::PinnedBlock(va)) = stop;
+            let (CopyStop::NoFrame(va) | CopyStop::TooManyRefs(va) | CopyStop::PinnedHugeLeaf(va)) = stop;
             return Err(BreakStop::TooManyRefs(va));
         }
         let mut pointers = 0;

@@ -105,13 +105,13 @@ impl<P: Platform, M> MmapWrite<'_, P, M> {
     /// Lets later calls assume that no pointer is shared, if none is.
     ///
     /// A fork that copied all tables calls it, or each later one would look at every table again.
-    pub fn settle_unshared(&self, tlb: &Tlb<P>) {
+    pub fn note_if_none_shared(&self, tlb: &Tlb<P>) {
         let tables = self.tables(tlb);
         if !tables.tree.has_shared() {
             return;
         }
         if plant!(SharingForgotten; true, tables.first_shared(P::Isa::USER).is_none()) {
-            tables.tree.note_unshared();
+            tables.tree.note_none_shared();
         }
     }
 }

@@ -87,7 +87,7 @@ fn add_share<P: Platform>(tlb: &Tlb<P>, table: Pfn) {
 /// which no space takes the table back: its own, or that of the table that points to it.
 fn drop_share<P: Platform>(tlb: &Tlb<P>, table: Pfn) {
     let page = tlb.frames().table(table);
-    if page.unshare() == 1 {
+    if page.remove_sharer() == 1 {
         tlb.fx().declare(Fact::TableShared { table, level: page.level(), shared: false });
     }
 }

@@ -109,7 +109,7 @@ fn edits_happen_under_the_lock_of_their_table<I: Isa>() {
     assert_eq!(space.table().bytes(), 0);
 }
 
-/// INV-TABLE-BBM, INV-SPLIT-HIDDEN: no CPU can have the block and its parts at once.
+/// INV-TABLE-BBM, INV-SPLIT-HIDDEN: no CPU can have the huge leaf and its parts at once.
 fn a_split_hides_and_flushes_before_it_hooks_the_table<I: Isa>() {
     let space = space::<I>();
     space.map_special(VA, Level::PMD, Pfn::new(512));

@@ -13,8 +13,8 @@ use pagewright_types::{FileId, ForkNodeId, Gauge, Level, Order, PAGE_SIZE, PageR
 
 on_both_also_as_words! {
     a_dirty_entry_that_is_cleared_makes_the_page_of_a_file_dirty,
-    a_split_moves_the_count_of_a_block_to_the_new_table,
-    each_part_of_a_split_locks_the_folio_as_the_block_did,
+    a_split_moves_the_count_of_a_huge_leaf_to_the_new_table,
+    each_part_of_a_split_locks_the_folio_as_the_huge_leaf_did,
     a_swap_entry_that_is_shared_already_is_not_stored_again,
     a_soft_entry_above_the_last_level_is_copied_and_moved,
     a_gap_at_the_end_of_a_table_hides_no_table_behind_it,
@@ -93,7 +93,7 @@ fn a_dirty_entry_that_is_cleared_makes_the_page_of_a_file_dirty<I: Isa>() {
     }
 }
 
-fn a_split_moves_the_count_of_a_block_to_the_new_table<I: Isa>() {
+fn a_split_moves_the_count_of_a_huge_leaf_to_the_new_table<I: Isa>() {
     for (kind, pinned) in KINDS.into_iter().flat_map(|kind| [(kind, false), (kind, true)]) {
         let space = Space::<I>::new(1, Delivery::AtOnce);
         let other = map_new(&space, Level::PMD, kind, (false, false));
@@ -114,7 +114,7 @@ fn a_split_moves_the_count_of_a_block_to_the_new_table<I: Isa>() {
     }
 }
 
-fn each_part_of_a_split_locks_the_folio_as_the_block_did<I: Isa>() {
+fn each_part_of_a_split_locks_the_folio_as_the_huge_leaf_did<I: Isa>() {
     for mlocked in [false, true] {
         let space = Space::<I>::new(1, Delivery::AtOnce);
         let other = map_new(&space, Level::PMD, RssKind::Anon, (mlocked, false));

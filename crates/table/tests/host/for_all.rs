@@ -13,12 +13,12 @@ on_both_also_as_words! {
     no_table_is_made_over_another_table,
     a_table_made_for_all_counts_for_each_sharer_at_once,
     an_edit_for_all_is_declared_until_the_table_is_unlocked,
-    a_block_is_left_to_a_fork_and_hides_no_table_behind_it,
-    a_table_made_for_all_pays_what_has_no_place,
+    a_huge_leaf_is_left_to_a_fork_and_hides_no_table_behind_it,
+    a_table_made_for_all_flushes_what_has_no_place,
 }
 
 /// A page, and places below the same tables: one in an empty entry beside it, one further away.
-const BLOCK: VirtAddr = VirtAddr::new(1 << 30);
+const HUGE: VirtAddr = VirtAddr::new(1 << 30);
 const BESIDE: VirtAddr = VirtAddr::new((1 << 30) + (2 << 20));
 const FURTHER: VirtAddr = VirtAddr::new(2 << 30);
 
@@ -26,14 +26,14 @@ const FURTHER: VirtAddr = VirtAddr::new(2 << 30);
 fn sharing<I: Isa>() -> (Space<I>, Child<I>) {
     let space = Space::<I>::new(4, Delivery::AtOnce);
     on(1, || space.tlb.switch_to(space.context()));
-    space.map_special(BLOCK, Level::PTE, Pfn::new(512));
+    space.map_special(HUGE, Level::PTE, Pfn::new(512));
     let child = fork(&space);
     assert!([1, 2].iter().all(|cpu| reads(&space, *cpu)));
     (space, child)
 }
 
 fn reads<I: Isa>(space: &Space<I>, cpu: u16) -> bool {
-    on(cpu, || space.host.access(BLOCK, Access::Read)).is_some()
+    on(cpu, || space.host.access(HUGE, Access::Read)).is_some()
 }
 
 /// Makes the tables that are missing for `va` through `mmap`, and returns their number.
@@ -51,10 +51,10 @@ fn make_tables<I: Isa>(space: &Space<I>, mmap: &Child<I>, va: VirtAddr) -> usize
 
 fn no_table_is_made_over_another_table<I: Isa>() {
     let (space, child) = sharing::<I>();
-    assert_eq!(make_tables(&space, &child, BLOCK), 0, "a table is there");
+    assert_eq!(make_tables(&space, &child, HUGE), 0, "a table is there");
     for mmap in [&space.mmap, &child] {
         let held = mmap.read();
-        let leaf = held.tables(&space.tlb).peek(BLOCK).leaf().expect("the page");
+        let leaf = held.tables(&space.tlb).peek(HUGE).leaf().expect("the page");
         assert_eq!(leaf.pfn(), Pfn::new(512));
     }
     assert!([1, 2].iter().all(|cpu| reads(&space, *cpu)));
@@ -85,15 +85,15 @@ fn a_table_made_for_all_counts_for_each_sharer_at_once<I: Isa>() {
 /// The judge expects an edit of a table that several spaces have, and none of an own one.
 fn an_edit_for_all_is_declared_until_the_table_is_unlocked<I: Isa>() {
     let space = Space::<I>::new(4, Delivery::AtOnce);
-    (0..3).for_each(|page| space.map_special(BLOCK.add(page * PAGE_SIZE), Level::PTE, Pfn::new(600 + page as u32)));
-    let table = space.table_at(BLOCK, Level::PTE).expect("just made");
+    (0..3).for_each(|page| space.map_special(HUGE.add(page * PAGE_SIZE), Level::PTE, Pfn::new(600 + page as u32)));
+    let table = space.table_at(HUGE, Level::PTE).expect("just made");
     let edits = |pages: std::ops::Range<u64>| {
         let held = space.mmap.read();
         let tables = held.tables(&space.tlb);
         let token = tables.family_token();
         let ((), facts) = declared(|| {
-            let locked = tables.lock_for_all(BLOCK, token.as_ref()).expect("a table");
-            for va in pages.map(|page| BLOCK.add(page * PAGE_SIZE)) {
+            let locked = tables.lock_for_all(HUGE, token.as_ref()).expect("a table");
+            for va in pages.map(|page| HUGE.add(page * PAGE_SIZE)) {
                 locked.run(Mlocked(false)).unmap(va).expect("a leaf").settle();
             }
         });
@@ -107,28 +107,29 @@ fn an_edit_for_all_is_declared_until_the_table_is_unlocked<I: Isa>() {
     assert_eq!(on(3, || edits(1..3)), [begins, ends], "one edit of two entries");
 }
 
-/// Fork copies the block afterwards, and looks at no table that is shared.
-fn a_block_is_left_to_a_fork_and_hides_no_table_behind_it<I: Isa>() {
+/// Fork copies the huge leaf afterwards, and looks at no table that is shared.
+fn a_huge_leaf_is_left_to_a_fork_and_hides_no_table_behind_it<I: Isa>() {
     let space = Space::<I>::new(4, Delivery::AtOnce);
-    space.map_special(BLOCK, Level::PMD, Pfn::new(512));
+    space.map_special(HUGE, Level::PMD, Pfn::new(512));
     space.map_special(BESIDE, Level::PTE, Pfn::new(600));
     space.map_special(FURTHER, Level::PTE, Pfn::new(601));
     let (child, complete) = space.fork(is_of_last_table);
-    assert!(!complete, "the block is not shared");
+    assert!(!complete, "the huge leaf is not shared");
     let child = child.read();
     let has = |va| child.tables(&space.tlb).peek(va).leaf().map(|leaf| leaf.pfn());
-    assert_eq!([BLOCK, BESIDE, FURTHER].map(has), [None, Some(Pfn::new(600)), Some(Pfn::new(601))]);
+    assert_eq!([HUGE, BESIDE, FURTHER].map(has), [None, Some(Pfn::new(600)), Some(Pfn::new(601))]);
 }
 
-/// What is pending in no table may be pending anywhere, so it is paid before an entry is installed.
-fn a_table_made_for_all_pays_what_has_no_place<I: Isa>() {
+/// What is pending in no table may be pending anywhere, so it is flushed before an entry is
+/// installed.
+fn a_table_made_for_all_flushes_what_has_no_place<I: Isa>() {
     let (space, child) = sharing::<I>();
     let own = VirtAddr::new(1 << 39);
     space.map_special(own, Level::PMD, Pfn::new(1024));
     let reads_own = || on(1, || space.host.access(own, Access::Read)).is_some();
     assert!(reads_own());
     let mut batch = Batch::new(&space.tlb);
-    let clear = |run: &mut EntryRun<'_, '_, _>| batch.absorb(space.context(), run.unmap(own).expect("the block"));
+    let clear = |run: &mut EntryRun<'_, '_, _>| batch.absorb(space.context(), run.unmap(own).expect("the huge leaf"));
     space.edit(own, Level::PMD, clear).expect("a table");
     assert!(reads_own(), "the flush is deferred");
     assert_eq!(make_tables(&space, &space.mmap, BESIDE), 1);

@@ -16,15 +16,15 @@ on_both_also_as_words! {
     a_soft_entry_over_a_pending_one_leaves_its_flush_pending,
     a_table_hooked_over_a_pending_leaf_flushes_it_first,
     a_child_inherits_no_pending_entry,
-    fork_pays_what_it_copies,
-    fork_pays_what_it_shares,
+    fork_settles_what_it_copies,
+    fork_settles_what_it_shares,
     the_copy_of_a_shared_table_owes_nothing,
-    leaving_a_table_pays_for_the_space_that_leaves,
+    leaving_a_table_settles_for_the_space_that_leaves,
     a_table_that_is_taken_back_keeps_its_key,
     a_move_flushes_what_is_pending_at_its_destination,
     a_move_flushes_every_old_address,
-    an_install_that_every_sharer_pays_for_counts_as_one_that_met_a_deferred_flush,
-    a_batch_that_absorbs_what_a_table_owes_pays_it,
+    an_install_that_flushes_every_sharer_counts_as_one_that_met_a_deferred_flush,
+    a_batch_that_absorbs_what_a_table_owes_settles_it,
     a_leaf_that_lost_its_rights_is_cleared_with_the_flush_that_is_pending,
     a_soft_entry_cleared_for_all_is_gone_for_every_sharer,
     a_space_that_ends_leaves_its_family,
@@ -137,7 +137,7 @@ fn a_soft_entry_over_a_pending_one_leaves_its_flush_pending<I: Isa>() {
     batch.settle();
 }
 
-/// A block that a concurrent gather has cleared: the level of its flush is that of the block.
+/// A huge leaf that a concurrent gather has cleared: its flush is of the level of the leaf.
 fn a_table_hooked_over_a_pending_leaf_flushes_it_first<I: Isa>() {
     let space = used::<I>();
     let huge = VA.add(Level::PMD.span());
@@ -151,7 +151,7 @@ fn a_table_hooked_over_a_pending_leaf_flushes_it_first<I: Isa>() {
     });
     let mut reserve = TableReserve::new(&space.tlb);
     reserve.fill(1).expect("memory is left");
-    assert!(on(1, || space.host.access(huge, Access::Read)).is_some(), "CPU 1 still holds the block");
+    assert!(on(1, || space.host.access(huge, Access::Read)).is_some(), "CPU 1 still holds the huge leaf");
     assert_eq!(on(3, || space.ensure_from(huge, Level::PTE, &mut reserve)), 1);
     assert!(on(1, || space.host.access(huge, Access::Read)).is_none());
     gather.settle();
@@ -169,7 +169,7 @@ fn a_child_inherits_no_pending_entry<I: Isa>() {
 }
 
 /// What a fork copies it depends on: the child would have a page that a CPU may still store to.
-fn fork_pays_what_it_copies<I: Isa>() {
+fn fork_settles_what_it_copies<I: Isa>() {
     let space = used::<I>();
     let mut batch = Batch::new(&space.tlb);
     swap_out(&space, &mut batch, 0);
@@ -239,7 +239,7 @@ fn before_install<I: Isa>(space: &Space<I>, mmap: &Child<I>, table: Pfn, index: 
     log.into_iter().filter(is_flush).collect()
 }
 
-fn fork_pays_what_it_shares<I: Isa>() {
+fn fork_settles_what_it_shares<I: Isa>() {
     let space = used::<I>();
     let mut batch = Batch::new(&space.tlb);
     let table = space.table_at(VA, Level::PTE).expect("a table");
@@ -286,7 +286,7 @@ pub(crate) fn own_at<I: Isa>(space: &Space<I>, mmap: &Child<I>, va: VirtAddr) {
     assert!(owned.is_ok());
 }
 
-fn leaving_a_table_pays_for_the_space_that_leaves<I: Isa>() {
+fn leaving_a_table_settles_for_the_space_that_leaves<I: Isa>() {
     let (space, child) = sharing::<I>();
     let mut batch = Batch::new(&space.tlb);
     swap_out_for_all(&space, &mut batch, 0);
@@ -311,7 +311,7 @@ fn a_table_that_is_taken_back_keeps_its_key<I: Isa>() {
     batch.settle();
 }
 
-fn an_install_that_every_sharer_pays_for_counts_as_one_that_met_a_deferred_flush<I: Isa>() {
+fn an_install_that_flushes_every_sharer_counts_as_one_that_met_a_deferred_flush<I: Isa>() {
     let (space, child) = sharing::<I>();
     let mut batch = Batch::new(&space.tlb);
     swap_out_for_all(&space, &mut batch, 0);
@@ -324,7 +324,7 @@ fn an_install_that_every_sharer_pays_for_counts_as_one_that_met_a_deferred_flush
 }
 
 /// For a caller that depends on entries which another operation cleared.
-fn a_batch_that_absorbs_what_a_table_owes_pays_it<I: Isa>() {
+fn a_batch_that_absorbs_what_a_table_owes_settles_it<I: Isa>() {
     let absorb = |space: &Space<I>| {
         let held = space.mmap.read();
         let tables = held.tables(&space.tlb);
@@ -449,7 +449,7 @@ fn a_lost_mark_is_found() {
 fn mistakes_about_the_keys_of_shared_tables_are_found() {
     use pagewright_arch::{Aarch64, X86_64};
     use pagewright_plant::{PlantedBug, assert_found_by};
-    assert_found_by(PlantedBug::ForkMeetsNoSpace, fork_pays_what_it_shares::<Aarch64>);
+    assert_found_by(PlantedBug::ForkMeetsNoSpace, fork_settles_what_it_shares::<Aarch64>);
     assert_found_by(PlantedBug::BreakNotFlushed, the_copy_of_a_shared_table_owes_nothing::<X86_64>);
-    assert_found_by(PlantedBug::LeaveNotFlushed, leaving_a_table_pays_for_the_space_that_leaves::<Aarch64>);
+    assert_found_by(PlantedBug::LeaveNotFlushed, leaving_a_table_settles_for_the_space_that_leaves::<Aarch64>);
 }

@@ -1,8 +1,8 @@
 //! Random runs of edits in two spaces, counted again after each step (INV-TABLE-COUNTS).
 //!
-//! Pages and blocks, anonymous and of files, mapped, copied, moved, protected, split, replaced by
-//! swap entries and unmapped. After each step, references, mapcounts, locked memory, resident sets,
-//! gauges and the records of the tables are compared with what the entries say.
+//! Pages and huge pages, anonymous and of files, mapped, copied, moved, protected, split, replaced
+//! by swap entries and unmapped. After each step, references, mapcounts, locked memory, resident
+//! sets, gauges and the records of the tables are compared with what the entries say.
 
 use crate::space::Space;
 use crate::support::{Delivery, Host, as_words};
@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 const BASE: VirtAddr = VirtAddr::new(0x4000_0000);
 /// Pages of each last-level table that the steps use.
 const PAGES: u64 = 6;
-/// Blocks of 2 MiB: the first two hold tables, the last huge leaves.
+/// Ranges of 2 MiB: the first two hold tables, the last huge leaves.
 const BLOCKS: u64 = 3;
 const SWAP: SoftEntry = SoftEntry { kind: SoftKind::Swap, exclusive: true, payload: 3 };
 

@@ -1,15 +1,17 @@
-//! Flushes of many entries, in as many spaces as map them, that are put off and paid together
-//! (Linux's `tlbflush_unmap_batch`, `mm/rmap.c`).
+//! Deferred flushes of many entries in many spaces, settled together.
+//!
+//! Linux: `tlbflush_unmap_batch`, `mm/rmap.c`.
 //!
 //! ```text
-//!   edit ──▶ Debt ──absorb──▶ Batch ──settle──▶ x86: one interrupt to each CPU of the union that has not paid
+//!   edit ──▶ Debt ──absorb──▶ Batch ──settle──▶ x86: one IPI to each CPU of the union that still owes
 //!                               │               arm64: one DSB, on the CPU that issued
 //!                               └ x86: generation moves, CPUs are noted
-//!                                 arm64: DSB ISHST and TLBI, nobody waits
+//!                                 arm64: DSB ISHST and TLBI, no CPU waits
 //! ```
 //!
-//! The caller lets go of tables and spaces between the edits and [`Batch::settle`]. Until then
-//! somebody else can find an entry cleared or weakened that some CPU still holds as it was.
+//! The caller releases the locks of tables and spaces between the edits and [`Batch::settle`].
+//! Until then another operation can find an entry cleared or weakened that a TLB still holds as it
+//! was.
 //!
 //! **INV-TLB-DEFERRED** An operation that depends on an entry whose flush is deferred flushes the
 //! space first: each gather that has met the entry's table, when it settles, and each installation
@@ -21,10 +23,11 @@
 //! settled. An install asks the table and the entry, by [`Tlb::flush_before_install`]. Linux asks
 //! the space each time it takes the lock (`flush_tlb_batched_pending`), and has missed one.
 //!
-//! Nothing is put off where that spares no wait ([`BatchPolicy`]): then each entry is flushed when
-//! it is absorbed, and the batch only holds what was detached.
+//! A batch defers nothing where that spares no wait ([`BatchPolicy`]): then it flushes each entry
+//! when it absorbs the debt, and only holds what was detached.
 //!
-//! Not guaranteed: that tables are put off; walks may be in them.
+//! Not guaranteed: a deferred flush of tables, in which walkers may be. A batch refuses their
+//! debts.
 
 use crate::context::{DeferredFlush, TlbContext};
 use crate::debt::Debt;
@@ -38,25 +41,26 @@ use pagewright_plant::plant;
 use pagewright_sync::{Arc, Backend, LineUse, Platform};
 use pagewright_types::{Counter, CpuId, CpuMask, Level, PageRange, Pfn};
 
-/// Debts of any number of spaces, paid together by one wait (Linux's `tlbflush_unmap_batch`).
+/// Debts of any number of spaces, settled together by one wait (Linux's `tlbflush_unmap_batch`).
 ///
 /// # Panics
 /// INV-TLB-DEBT: a debug build panics when a batch is dropped unsettled; see [`Debt`].
 #[must_use = "a batch owes a TLB flush: settle it"]
 pub struct Batch<'t, P: Platform> {
     pub(super) tlb: &'t Tlb<P>,
-    /// Whether this machine puts flushes off, asked once.
+    /// Whether this machine defers flushes, asked once.
     defers_flushes: bool,
-    /// Entries whose flush is put off.
+    /// Entries whose flush is deferred.
     pub(super) entries: u32,
-    /// x86: who may hold one of them.
+    /// x86: the CPUs that may hold one of them.
     pub(super) cpus: CpuMask,
-    /// The epoch that a clock must have reached to have paid for all of them.
+    /// The epoch that a clock must have reached for its CPU to owe none of them.
     pub(super) epoch: u64,
-    /// arm64: who has issued their invalidations; `None` when several CPUs have.
+    /// arm64: the CPU that has issued their invalidations; `None` if several CPUs have.
     pub(super) issuer: Option<CpuId>,
-    /// The only space so far, if there is just one: its own translations are flushed then, and
-    /// those of others stay.
+    /// The only space so far, if there is just one.
+    ///
+    /// Only its own translations are flushed then, and those of other spaces stay.
     pub(super) only: Option<Arc<TlbContext>>,
     pub(super) detached: DetachedList,
 }
@@ -118,7 +122,10 @@ impl<'t, P: Platform> Batch<'t, P> {
         others: impl Iterator<Item = &'m Arc<TlbContext>>,
         debt: Debt<'_, P, T>,
     ) {
-        debug_assert!(debt.level().is_none_or(|level| level == Level::PTE), "INV-SHARE-OWN: a block is edited for all");
+        debug_assert!(
+            debt.level().is_none_or(|level| level == Level::PTE),
+            "INV-SHARE-OWN: a huge leaf is edited for all"
+        );
         let slot = debt.slot();
         let (flush, detached) = debt.into_deferrable();
         if let Some(flush) = flush {
@@ -146,7 +153,7 @@ impl<'t, P: Platform> Batch<'t, P> {
         self.absorb_pending_of(core::slice::from_ref(context), table);
     }
 
-    /// Adds what all spaces that reach a table owe of its entries ([`absorb_pending`](Self::absorb_pending)).
+    /// As [`absorb_pending`](Self::absorb_pending), for a table that all of `sharers` reach.
     pub(crate) fn absorb_pending_of(&mut self, sharers: &[Arc<TlbContext>], table: Pfn) {
         let mut of_family = None;
         for context in sharers {
@@ -181,10 +188,10 @@ impl<'t, P: Platform> Batch<'t, P> {
         self.join(deferred, if let [only] = sharers { Some(only) } else { None });
     }
 
-    /// Adds a flush of the space, unless settling the batch pays for what the space owes.
+    /// Adds a flush of the space, unless the flush of the batch settles what the space owes.
     fn absorb_owed(&mut self, context: &Arc<TlbContext>, mut owed: TablesOwe) {
         let unplaced = plant!(UnplacedNotTakenAlong; None, context.unplaced());
-        if let Some(unplaced) = unplaced.filter(|deferred| !self.tlb.has_paid(context, *deferred)) {
+        if let Some(unplaced) = unplaced.filter(|deferred| !self.tlb.is_settled(context, *deferred)) {
             owed.add(KeyedFlush::of_space(unplaced));
         }
         if plant!(DeferredNotTakenAlong; true, self.covers(context, owed)) {
@@ -194,7 +201,9 @@ impl<'t, P: Platform> Batch<'t, P> {
         self.absorb_space(context);
     }
 
-    /// Whether settling this batch pays for what a table owes: usually all of it is the batch's own.
+    /// Whether the flush of this batch settles what a table owes.
+    ///
+    /// Usually the batch itself has deferred all of it.
     fn covers(&self, context: &Arc<TlbContext>, owed: TablesOwe) -> bool {
         if owed.gathered && context.is_flush_pending() {
             return false;
@@ -232,7 +241,7 @@ impl<'t, P: Platform> Batch<'t, P> {
         self.defers_flushes && self.tlb.others_may_hold(context, self.tlb.fx().cpu())
     }
 
-    /// Puts off a flush, or pays it at once and returns `None`.
+    /// Defers a flush, or makes it at once and returns `None`.
     #[inline]
     fn defer_or_flush(&mut self, context: &Arc<TlbContext>, flush: FlushInfo) -> Option<DeferredFlush> {
         if self.would_defer(context) {
@@ -255,7 +264,7 @@ impl<'t, P: Platform> Batch<'t, P> {
         deferred
     }
 
-    /// Makes the batch pay `deferred`, which `context` owes, or more than one space.
+    /// Adds `deferred` to the batch; `context` owes it, or several spaces if that is `None`.
     #[inline]
     fn join(&mut self, deferred: DeferredFlush, context: Option<&Arc<TlbContext>>) {
         let issuer = deferred.issuer();
@@ -276,7 +285,7 @@ impl<'t, P: Platform> Batch<'t, P> {
 }
 
 impl<P: Platform> Tlb<P> {
-    /// Whether flushes are put off on this machine, with the CPUs that are online.
+    /// Whether this machine defers flushes, with the CPUs that are online.
     fn defers_flushes(&self) -> bool {
         !self.fx().caps().repeat_invalidate
             && match self.batch {
@@ -323,7 +332,7 @@ impl<P: Platform> Tlb<P> {
 
     /// Whether a CPU other than `me` may hold translations of the space (`should_defer_flush`).
     ///
-    /// On arm64 nobody knows.
+    /// On arm64 that is not known, so it counts as true.
     #[inline]
     fn others_may_hold(&self, context: &TlbContext, me: CpuId) -> bool {
         self.fx().caps().shootdown == ShootdownKind::Broadcast || self.batch == BatchPolicy::Always || {

@@ -1,14 +1,15 @@
 //! What must be flushed: the cover that an operation owes for an entry which another has edited.
 //!
-//! [`required_cover`] is the table in the header of this crate as a function. Debug builds assert it
-//! where deferred flushes are paid; a test reaches each cell and compares it with what the machine
-//! has flushed, and the header with the function.
+//! [`required_cover`] is the table in the header of this crate as a function. Debug builds assert
+//! it where deferred flushes are settled. A test reaches each cell, and compares it with what the
+//! machine has flushed; it also compares the header with the function.
 //!
 //! **INV-TLB-COVER** An operation flushes at least what `required_cover` says for the state of the
 //! entry on which it depends: nothing, the entry, the pages of the table, the space, or everything.
-//! Debug builds assert it where deferred flushes are paid, and the header of `tlb` shows the table.
+//! Debug builds assert it where deferred flushes are settled, and the header of `tlb` shows the
+//! table.
 //!
-//! Neighbours: `table_key`, `batch` and [`Gather`](crate::Gather) pay, and assert.
+//! Neighbours: `table_key`, `batch` and [`Gather`](crate::Gather) settle, and assert.
 //!
 //! Not guaranteed: that no more is flushed. On x86 a CPU that has missed a generation flushes the
 //! whole tag.
@@ -16,23 +17,35 @@
 /// An operation that depends on an entry which another may have cleared or weakened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DependentOperation {
-    /// An install of a leaf or a table in the entry ([`Tlb::flush_before_install`](crate::Tlb::flush_before_install)).
+    /// An install of a leaf or a table in the entry.
+    ///
+    /// [`Tlb::flush_before_install`](crate::Tlb::flush_before_install).
     Install,
-    /// A store of many leaves, under an exclusive hold of the space ([`Tlb::flush_pending_table`](crate::Tlb::flush_pending_table)).
+    /// A store of many leaves, under an exclusive hold of the space.
+    ///
+    /// [`Tlb::flush_pending_table`](crate::Tlb::flush_pending_table).
     StoreMany,
-    /// An edit of a leaf without rights, of `PROT_NONE` ([`Tlb::may_owe_flush`](crate::Tlb::may_owe_flush)).
+    /// An edit of a leaf without rights, of `PROT_NONE`.
+    ///
+    /// [`Tlb::may_owe_flush`](crate::Tlb::may_owe_flush).
     EditProtNone,
     /// A gather that has [met](crate::Gather::meet) the table, and settles.
     Gather,
-    /// The same, beside other gathers of the space ([`Gather::concurrent`](crate::Gather::concurrent)).
+    /// The same, beside other gathers of the space.
+    ///
+    /// [`Gather::concurrent`](crate::Gather::concurrent).
     ConcurrentGather,
-    /// A gather that has taken over [the keys of the table](crate::Gather::hand_over), and settles.
+    /// A gather that has taken over [the keys](crate::Gather::hand_over) of the table, and settles.
     HandOver,
     /// The debt of another entry, which is settled alone ([`Debt::settle`](crate::Debt::settle)).
     SettleEntry,
-    /// A batch that depends on entries of the table ([`Batch::absorb_pending`](crate::Batch::absorb_pending)), and settles.
+    /// A batch that depends on entries of the table, and settles.
+    ///
+    /// [`Batch::absorb_pending`](crate::Batch::absorb_pending).
     AbsorbPending,
-    /// An entry gets the right to store to its folio, or the kernel stores ([`Tlb::settle_folio`](crate::Tlb::settle_folio)).
+    /// An entry gets the right to store to its folio, or the kernel stores.
+    ///
+    /// [`Tlb::settle_folio`](crate::Tlb::settle_folio).
     Widen,
 }
 
@@ -54,28 +67,28 @@ impl DependentOperation {
 /// What is deferred of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EntryDeferral {
-    /// Nothing, or all of it is paid.
-    Paid,
-    /// It was cleared, and is pending under an unpaid must-flush key.
+    /// Nothing, or all of it is settled.
+    Settled,
+    /// It was cleared, and is pending under a must-flush key that is not settled.
     Pending,
-    /// It was cleared, and is pending under an unpaid may-linger key.
+    /// It was cleared, and is pending under a may-linger key that is not settled.
     Lingering,
-    /// It is a leaf of the copy of a page that moved, over an unpaid may-linger key.
+    /// It is a leaf of the copy of a page that moved, and a may-linger key is not settled.
     Covered,
     /// A concurrent gather that is open has edited its table.
     Gathered,
-    /// It is a leaf that was weakened, under an unpaid must-flush key.
+    /// It is a leaf that was weakened, under a must-flush key that is not settled.
     Weakened,
     /// A debt of the space was dropped, or deferred without a place.
     Unplaced,
-    /// It was cleared, and is pending under an unpaid key that is merged.
+    /// It was cleared, and is pending under a merged key that is not settled.
     Merged,
 }
 
 impl EntryDeferral {
     /// All states, in the order of the table.
     pub const ALL: [Self; 8] = [
-        Self::Paid,
+        Self::Settled,
         Self::Pending,
         Self::Lingering,
         Self::Covered,
@@ -111,7 +124,7 @@ pub const fn required_cover(operation: DependentOperation, deferral: EntryDeferr
     use DependentOperation as Op;
     use EntryDeferral as Entry;
     Some(match (operation, deferral) {
-        (_, Entry::Paid) | (Op::SettleEntry, _) => FlushCover::Nothing,
+        (_, Entry::Settled) | (Op::SettleEntry, _) => FlushCover::Nothing,
         (Op::Install, Entry::Weakened | Entry::Covered)
         | (Op::StoreMany | Op::Gather | Op::HandOver, Entry::Gathered)
         | (Op::EditProtNone, Entry::Pending | Entry::Lingering | Entry::Covered)

@@ -10,16 +10,16 @@
 //!          0        MERGED   epoch + 1   issuer      of the may-linger key
 //! ```
 //!
-//! Protocol: a key names no space, because the record of a table does not say which spaces reach it.
-//! The key of an own table is that of its space, and the flush of that space pays it. The key of a
-//! table that was ever shared is *merged*: every space of the family owes it, so only the clocks of
-//! the CPUs pay it ([`Debtor`]).
+//! Protocol: a key names no space, because the record of a table does not say which spaces reach
+//! it. The key of an own table is that of its space, and the flush of that space settles it. The
+//! key of a table that was ever shared is *merged*: every space of the family owes it, so only the
+//! clocks of the CPUs settle it ([`Debtor`]).
 //!
-//! Neighbours: `table_key` records, asks, and says what becomes of a table's keys; `pay` says what a
-//! space has paid.
+//! Neighbours: `table_key` records, asks, and says what becomes of a table's keys; `settle` says
+//! what a space still owes.
 //!
-//! Not guaranteed: that a merged key is recognised as paid once each member was flushed. Spaces have
-//! no common record of that.
+//! Not guaranteed: that a merged key is recognised as settled once each member was flushed. Spaces
+//! have no common record of that.
 
 use super::cover::EntryDeferral;
 use crate::context::{DeferredFlush, TlbContext};
@@ -137,7 +137,7 @@ impl TablesOwe {
 }
 
 impl<P: Platform> Tlb<P> {
-    /// Adds to `owed` what the entries of `table` owe and have not paid, under both keys.
+    /// Adds to `owed` what the entries of `table` still owe, under both keys.
     ///
     /// The caller holds the lock of the table, or the space exclusively.
     #[inline]
@@ -147,16 +147,19 @@ impl<P: Platform> Tlb<P> {
         let lingering = plant!(LingeringNotMet; TableKey::NONE, table.lingering());
         if key != TableKey::NONE || lingering != TableKey::NONE {
             owed.gathered |= has_gather(key);
-            [key, lingering].into_iter().filter_map(|key| self.unpaid(context, key)).for_each(|flush| owed.add(flush));
+            [key, lingering]
+                .into_iter()
+                .filter_map(|key| self.owed_under(context, key))
+                .for_each(|flush| owed.add(flush));
         }
     }
 
-    /// The flush that `key` asks for, unless it is paid.
+    /// The flush that `key` asks for, unless it is settled.
     #[inline]
-    pub(crate) fn unpaid(&self, context: &TlbContext, key: TableKey) -> Option<KeyedFlush> {
+    pub(crate) fn owed_under(&self, context: &TlbContext, key: TableKey) -> Option<KeyedFlush> {
         KeyedFlush::of(key).filter(|owed| match plant!(MergedPaidBySpace; Debtor::Space, owed.debtor) {
-            Debtor::Space => !self.has_paid(context, owed.deferred),
-            Debtor::Family => context.has_lingerers() || !self.has_family_paid(owed.deferred),
+            Debtor::Space => !self.is_settled(context, owed.deferred),
+            Debtor::Family => context.has_lingerers() || !self.is_settled_in_family(owed.deferred),
         })
     }
 
@@ -164,9 +167,9 @@ impl<P: Platform> Tlb<P> {
     ///
     /// A CPU that is lazy, or runs no space of the family, is caught up by the generation: a
     /// deferral advances that of each member.
-    pub(crate) fn has_family_paid(&self, deferred: DeferredFlush) -> bool {
+    pub(crate) fn is_settled_in_family(&self, deferred: DeferredFlush) -> bool {
         let reached = |cpu: CpuId| self.ledger().has_reached(cpu, deferred.epoch());
-        self.ledger().has_passed(deferred.epoch())
+        self.ledger().clocks_have_reached(deferred.epoch())
             || match (self.fx().caps().shootdown, deferred.issuer()) {
                 (ShootdownKind::Broadcast, Some(issuer)) => reached(issuer),
                 (ShootdownKind::Ipi | ShootdownKind::Broadcast, _) => {
@@ -175,17 +178,17 @@ impl<P: Platform> Tlb<P> {
             }
     }
 
-    /// Flushes everything on the CPUs that have not paid a merged key; returns whether one had not.
+    /// Flushes everything on the CPUs that still owe a merged key; returns whether one did.
     ///
     /// `context` is the space through which its table was found.
     #[cold]
     pub(crate) fn flush_family(&self, context: &TlbContext, deferred: DeferredFlush) -> bool {
         context.move_for_lingerers();
-        if self.has_family_paid(deferred) {
+        if self.is_settled_in_family(deferred) {
             return false;
         }
         match self.fx().caps().shootdown {
-            ShootdownKind::Ipi => !self.flush_unpaid(self.fx().online(), deferred.epoch()),
+            ShootdownKind::Ipi => !self.flush_behind(self.fx().online(), deferred.epoch()),
             ShootdownKind::Broadcast => !self.complete_issued(deferred.issuer(), deferred.epoch(), None),
         }
     }

@@ -14,7 +14,8 @@
 //!
 //! **INV-LINGER-MAY** A translation lingers only if the entry that was cleared was a leaf of the
 //! last level in a table of one space; it allowed no store; every flush that its table or space
-//! owed is paid; and no device walks the tables. So no TLB can hold a right to store to the frame.
+//! owed is settled; and no device walks the tables. So no TLB can hold a right to store to the
+//! frame.
 //!
 //! **INV-LINGER-WHOLE** A folio lingers whole or not at all: if one entry may not, the spaces of
 //! the others are flushed, too.
@@ -28,7 +29,7 @@
 //! Reclaim also leaves a key on pages that it unmapped and kept: they are read where they are, so a
 //! store does no harm until they move.
 //!
-//! **INV-LINGER-GENERATION** Clocks pay the key of translations that linger only after the batch
+//! **INV-LINGER-GENERATION** Clocks settle the key of translations that linger only after the batch
 //! has moved the generation of the space. A CPU that comes back to the space before that would not
 //! flush what it has kept.
 //!
@@ -36,7 +37,8 @@
 //!
 //! Nothing lingers where the flush would wait for no other CPU.
 //!
-//! Neighbours: `table_key` records; `pay` says what is paid; the ledger keeps the key of the frames.
+//! Neighbours: `table_key` records; `settle` says what is settled; the ledger keeps the key of the
+//! frames.
 //!
 //! Not guaranteed: that a folio whose translations linger can be stored to without a wait.
 
@@ -114,10 +116,11 @@ pub struct LazyBatch<'t, P: Platform> {
     folio: FolioChoice,
     /// Spaces in which translations linger, and whose generation has not moved since.
     spaces: ArrayVec<Arc<TlbContext>, SPACES>,
-    /// x86: the CPUs that may hold translations of the other spaces in which some linger; arm64:
-    /// those that have issued invalidations.
+    /// The CPUs that owe the flush of the other spaces in which translations linger.
+    ///
+    /// x86: those that may hold such a translation; arm64: those that have issued invalidations.
     owing: CpuMask,
-    /// The generation that pays, if translations linger in one space.
+    /// The generation that settles, if translations linger in one space.
     of_space: Option<SpaceGeneration>,
     /// Translations that linger.
     entries: u32,
@@ -282,7 +285,7 @@ impl<'t, P: Platform> LazyBatch<'t, P> {
     /// # Panics
     /// In debug builds when the caller may not wait for other CPUs.
     pub fn settle(mut self) -> DebtKey {
-        self.batch.pay();
+        self.batch.flush_and_free();
         self.open_key()
     }
 
@@ -305,7 +308,7 @@ impl<P: Platform> DetachedHolder<P> for LazyBatch<'_, P> {
         (&mut self.detached, self.batch.tlb.frames())
     }
 
-    fn pay(&mut self) {
+    fn flush_and_free(&mut self) {
         self.open_key();
     }
 }
@@ -369,7 +372,7 @@ impl<P: Platform> Tlb<P> {
         plant!(LingersUnflushed => return false);
         let (key, _) = self.frames().table(table).pending();
         context.is_flush_pending()
-            || self.unpaid(context, key).is_some()
-            || context.unplaced().is_some_and(|deferred| !self.has_paid(context, deferred))
+            || self.owed_under(context, key).is_some()
+            || context.unplaced().is_some_and(|deferred| !self.is_settled(context, deferred))
     }
 }

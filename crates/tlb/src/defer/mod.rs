@@ -3,17 +3,17 @@
 //! | file | what it does |
 //! | --- | --- |
 //! | `batch` | defers: a batch collects debts of many entries |
-//! | `cover` | says who must flush what |
+//! | `cover` | says what each operation must flush |
 //! | `linger` | defers past the return: which translations may stay in TLBs, and until when |
-//! | `key` | encodes the keys in the record of a table, and says whether one is paid |
+//! | `key` | encodes the keys in the record of a table, and says whether one is settled |
 //! | `table_key` | records: which entries of a table owe a flush since when, and what an install there flushes |
-//! | `pay` | pays: a batch settles, or another operation that finds a deferred entry first flushes it |
+//! | `settle` | settles: a batch flushes, or another operation that finds a deferred entry flushes it first |
 
 mod batch;
 pub(crate) mod cover;
 pub(crate) mod key;
 mod linger;
-mod pay;
+mod settle;
 mod table_key;
 
 pub use batch::Batch;

@@ -9,18 +9,18 @@
 //!             record of the table            entry          an install there
 //!             ------------------------       -----------    ----------------------------------------
 //!   new       no key, sequence s             empty          stores
-//!   absorb    key k, sequence s              pending s      flushes the space unless k is paid
+//!   absorb    key k, sequence s              pending s      flushes the space unless k is settled
 //!   absorb    key k + k', sequence s         pending s      the same: the merged key covers both
-//!   k paid,
+//!   k settled,
 //!   absorb    key k'', sequence s + 1        pending s      stores: the number is an older one
-//!                                            pending s + 1  flushes the space unless k'' is paid
+//!                                            pending s + 1  flushes the space unless k'' is settled
 //!   zap of a swap entry that is pending s    pending s      as before: the mark stays
 //!   publish   key with the mark of gathers   any            flushes the entry while gathers are open
 //! ```
 //!
 //! **INV-TLB-PLACE** An edit whose flush is deferred marks its entry as pending and merges its
 //! epoch into the key of the table, under the table's lock. The mark stays until an installation,
-//! whatever replaces the entry meanwhile, and a key is replaced only when it is paid. So an
+//! whatever replaces the entry meanwhile, and a key is replaced only when it is settled. So an
 //! installation flushes if its own entry owes a flush, and no entry has to be looked for and
 //! cleared.
 //!
@@ -31,7 +31,7 @@
 //! Translations that may linger have a key of their own in the record, which is treated alike. The
 //! mark of an entry says under which of the two it is pending, and an install there asks that one
 //! alone. An entry is pending under the flush that was deferred last, which covers those before it.
-//! Entries of both keys have the same sequence number, so it moves only when both are paid.
+//! Entries of both keys have the same sequence number, so it moves only when both are settled.
 //!
 //! # What becomes of a table's keys when the table does not stay as it is
 //!
@@ -39,22 +39,22 @@
 //! | --- | --- |
 //! | is new, or the copy of a shared one | none: the break flushes all that the copy spans |
 //! | is freed, unhooked, or moves | go to the gather of the operation ([`Gather::hand_over`](crate::Gather::hand_over)) |
-//! | is shared | are paid: fork's gather [depends on the whole space](crate::Gather::meet_space) |
+//! | is shared | are settled: fork's gather [depends on the whole space](crate::Gather::meet_space) |
 //! | is left | stay with the table; the leaving space flushes all that it spans |
 //! | gets one owner again | stay, and stay merged |
 //!
-//! **INV-TLB-KEY-LIFE** No unpaid key ends with its table, and none belongs to fewer spaces than
-//! may hold the translations. A table that is freed, unhooked or moved hands its keys to the gather
-//! of that operation. Fork pays those of the tables that it shares. A deferral for all sharers
-//! makes a merged key, which only the clocks of the CPUs pay, and which stays merged when the table
-//! has one owner again. The flush of a break, or of leaving, covers all that the table spans, so
-//! the copy has no key.
+//! **INV-TLB-KEY-LIFE** No key that is owed ends with its table, and none belongs to fewer spaces
+//! than may hold the translations. A table that is freed, unhooked or moved hands its keys to the
+//! gather of that operation. Fork settles those of the tables that it shares. A deferral for all
+//! sharers makes a merged key. Only the clocks of the CPUs settle it, and it stays merged when the
+//! table has one owner again. The flush of a break, or of leaving, covers all that the table spans,
+//! so the copy has no key.
 //!
 //! A key belongs to addresses, so it does not travel with a table that moves: the flush of the move
-//! pays it before the space is released.
+//! settles it before the space is released.
 //!
 //! Neighbours: [`Batch`](crate::Batch) and [`Gather::publish`](crate::Gather::publish) record;
-//! `table` asks before it stores a leaf or hooks a table; `pay` says what is paid.
+//! `table` asks before it stores a leaf or hooks a table; `settle` says what is settled.
 //!
 //! Not guaranteed: that an entry that counts as pending is unflushed. The sequence number is short,
 //! and the mark of gathers stands for all entries of its table.
@@ -80,8 +80,9 @@ impl<P: Platform> Tlb<P> {
         self.mark_pending(slot, Pending { sequence, lingers: false });
     }
 
-    /// As [`note_pending`](Self::note_pending), of an entry for which every space of a family owes
-    /// the flush, and has noted it.
+    /// As [`note_pending`](Self::note_pending), of an entry of a shared table.
+    ///
+    /// Every space of the family owes the flush, and has noted it.
     pub(crate) fn note_pending_of_family(&self, context: &TlbContext, slot: PteSlot, now: DeferredFlush) {
         let now = KeyedFlush::of_space(now);
         let sequence = self.merge_into_key(context, slot.table, plant!(FamilyKeyOfSpace; now, now.merged()));
@@ -95,21 +96,21 @@ impl<P: Platform> Tlb<P> {
         let table = self.frames().table(slot.table);
         let now = KeyedFlush::of_space(now);
         let ((key, sequence), old) = (table.pending(), table.lingering());
-        let unpaid = self.unpaid(context, old);
-        let other = self.unpaid(context, key).map_or(TableKey::NONE, KeyedFlush::key);
-        let replaces_paid = unpaid.is_none() && old != TableKey::NONE;
-        let sequence = if replaces_paid { self.sequence_after([TableKey::NONE, other], sequence) } else { sequence };
+        let owed = self.owed_under(context, old);
+        let other = self.owed_under(context, key).map_or(TableKey::NONE, KeyedFlush::key);
+        let replaces_settled = owed.is_none() && old != TableKey::NONE;
+        let sequence = if replaces_settled { self.sequence_after([TableKey::NONE, other], sequence) } else { sequence };
         table.set_pending(key, sequence);
-        table.set_lingering(unpaid.map_or(now, |old| old.and(now)).key());
+        table.set_lingering(owed.map_or(now, |old| old.and(now)).key());
         self.mark_pending(slot, Pending { sequence, lingers: true });
     }
 
     /// Lets translations of the last-level entry for `va` in `slot`, cleared just now, linger.
     ///
-    /// arm64: issues their invalidation, without waiting, and returns the CPU that did. An operation
-    /// that meets the table, and an install in the entry, flush them first. The caller holds the
-    /// lock of the table, counts among the [lingerers](TlbContext::inc_lingerers) of the space, and
-    /// moves its generation before it ceases to.
+    /// arm64: issues their invalidation, without waiting, and returns the CPU that did. An
+    /// operation that meets the table, and an install in the entry, flush them first. The caller
+    /// holds the lock of the table, counts among the [lingerers](TlbContext::inc_lingerers) of the
+    /// space, and moves its generation before it ceases to.
     pub(crate) fn defer_lingering(&self, context: &TlbContext, slot: PteSlot, va: VirtAddr) -> Option<CpuId> {
         self.fx().publish();
         self.use_context(context, LineUse::Store);
@@ -141,10 +142,10 @@ impl<P: Platform> Tlb<P> {
         let (key, sequence) = table.pending();
         let (new, sequence) = match KeyedFlush::of(key) {
             Some(old) if old == now => return sequence,
-            Some(old) => match plant!(UnpaidKeyReplaced; None, self.unpaid(context, key)) {
+            Some(old) => match plant!(UnpaidKeyReplaced; None, self.owed_under(context, key)) {
                 Some(_) => (old.and(now), sequence),
                 None => {
-                    let lingering = self.unpaid(context, table.lingering()).map_or(TableKey::NONE, KeyedFlush::key);
+                    let lingering = self.owed_under(context, table.lingering()).map_or(TableKey::NONE, KeyedFlush::key);
                     table.set_lingering(lingering);
                     (now, self.sequence_after([TableKey::NONE, lingering], sequence))
                 }
@@ -175,7 +176,7 @@ impl<P: Platform> Tlb<P> {
         table.set_pending(with_gather(key, true), sequence);
     }
 
-    /// Flushes the space if the flush of any entry of `table` is deferred and not paid.
+    /// Flushes the space if the flush of any entry of `table` is deferred and not settled.
     ///
     /// For a caller that holds the space exclusively, so that no gather is open, and will store
     /// many entries in the table. It holds the lock of the table.
@@ -183,15 +184,15 @@ impl<P: Platform> Tlb<P> {
         plant!(MovedOverPending => return);
         let table = self.frames().table(table);
         let keys = [table.pending().0, table.lingering()];
-        self.flush_owed(DependentOperation::StoreMany, context, keys.map(|key| self.unpaid(context, key)));
+        self.flush_owed(DependentOperation::StoreMany, context, keys.map(|key| self.owed_under(context, key)));
     }
 
     /// Flushes the entry in `slot` before an install, if its clearing may not be flushed yet.
     ///
     /// `slot` is not present, is of `level`, and translates `va`. If a concurrent gather has edited
     /// the table and may be open, that flushes the entry; if the entry is pending under a key that
-    /// is not paid, the whole space (INV-TLB-CLEARED, INV-TLB-DEFERRED). The caller holds the lock
-    /// of the table.
+    /// is not settled, the whole space (INV-TLB-CLEARED, INV-TLB-DEFERRED). The caller holds the
+    /// lock of the table.
     #[inline]
     pub fn flush_before_install(&self, context: &TlbContext, slot: PteSlot, va: VirtAddr, level: Level) {
         self.use_context(context, LineUse::Load);
@@ -216,7 +217,7 @@ impl<P: Platform> Tlb<P> {
         }
         plant!(DeferredNotSeenAtInstall => return);
         // After the count of gathers: a dropped one is recorded here before it leaves the count.
-        let owed = [key, table.lingering()].map(|key| self.unpaid(context, key));
+        let owed = [key, table.lingering()].map(|key| self.owed_under(context, key));
         let keys = owed.map(|owed| owed.map_or(TableKey::NONE, KeyedFlush::key));
         let pending = P::Isa::pending(self.fx().load(slot)).filter(|pending| pending.sequence == sequence);
         let had_keys = KeyedFlush::of(key).is_some() || table.lingering() != TableKey::NONE;
@@ -235,7 +236,7 @@ impl<P: Platform> Tlb<P> {
 
     /// Flushes what `owed` names under each key, and what the space owes without a place.
     fn flush_owed(&self, operation: DependentOperation, context: &TlbContext, owed: [Option<KeyedFlush>; 2]) {
-        let unplaced = context.unplaced().is_some_and(|deferred| !self.has_paid(context, deferred));
+        let unplaced = context.unplaced().is_some_and(|deferred| !self.is_settled(context, deferred));
         let mut space = unplaced;
         let (mut flushed, mut cover) = (false, FlushCover::Nothing);
         for owed in owed.into_iter().flatten() {

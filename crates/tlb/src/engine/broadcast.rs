@@ -11,11 +11,13 @@ use pagewright_plant::{plant, planted};
 use pagewright_sync::Platform;
 use pagewright_types::{Counter, Level, VirtAddr};
 
-/// Entries above which one invalidation of the whole tag is issued instead (`MAX_DVM_OPS`): a CPU
-/// that receives more would be kept from its own work too long.
+/// Entries above which one invalidation of the whole tag is issued instead (`MAX_DVM_OPS`).
+///
+/// A CPU that receives more would be kept from its own work too long.
 const MAX_DVM_OPS: u64 = 512;
-/// Pages that one operation on a range can name (`MAX_TLBI_RANGE_PAGES`: 32 units of 2^16): a
-/// longer range would take many, of which a gather over a sparse space would issue tens of
+/// Pages that one operation on a range can name (`MAX_TLBI_RANGE_PAGES`: 32 units of 2^16).
+///
+/// A longer range would take many operations: a gather over a sparse space would issue tens of
 /// thousands.
 const MAX_TLBI_RANGE_PAGES: u64 = 32 << 16;
 
@@ -63,7 +65,7 @@ impl<P: Platform> Tlb<P> {
 
     pub(super) fn everything_broadcast(&self) {
         // Another CPU's barrier would prove nothing here, so everything is issued again; then every
-        // debt is paid at once.
+        // debt is settled at once.
         let sampled = self.ledger().sample();
         self.fx().publish();
         plant!(CompleteElsewhere; (), self.invalidate_everywhere(InvalidateTarget::AllTags));
@@ -93,7 +95,7 @@ impl<P: Platform> Tlb<P> {
         });
     }
 
-    /// Waits for what this CPU issued; pays every debt whose invalidations it had issued before.
+    /// Waits for what this CPU issued; settles every debt whose invalidations it had issued before.
     pub(crate) fn complete(&self) {
         let sampled = self.ledger().sample();
         plant!(NoComplete; self.fx().publish(), self.fx().complete());

@@ -32,8 +32,9 @@ impl Ask {
     const LEVEL: u32 = 1;
     const SPACE: u32 = 8;
 
-    /// The space's id, which is never 0, with what kind of flush it is; the generation; the range,
-    /// empty for the whole space.
+    /// The request as words: the space's id with the kind of flush, the generation, the range.
+    ///
+    /// The id is never 0. The range is empty for the whole space.
     fn to_words(self) -> [u64; WORDS] {
         match self {
             Self::Everything => [0; WORDS],
@@ -94,8 +95,9 @@ impl<P: Platform> Tlb<P> {
         self.await_answers(me, &targets);
     }
 
-    /// Sends `ask`; the targets work while the caller does its own part (concurrent flushing, Amit
-    /// et al., EuroSys '20).
+    /// Sends `ask`; the targets flush while the caller does its own part.
+    ///
+    /// This is the concurrent flushing of Amit et al., EuroSys '20.
     fn post(&self, me: CpuId, ask: Ask, targets: &CpuMask) {
         if targets.is_empty() {
             return;

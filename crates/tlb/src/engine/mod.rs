@@ -74,11 +74,12 @@ pub(crate) struct CpuState<P: Platform> {
     ///
     /// Taken by this CPU only, with interrupts closed.
     pub(crate) context: SpinLock<Option<Arc<TlbContext>>, rank::LoadedRank, P::Locks>,
-    /// x86: a kernel thread runs on the loaded root, and will look at the generation before user
-    /// mode does.
+    /// x86: whether a kernel thread runs on the loaded root.
+    ///
+    /// The CPU then reads the generation before it returns to user mode.
     pub(crate) lazy: AtomicBool,
     pub(crate) pcids: PcidSlots,
-    /// Lockless walks begun and ended on this CPU: odd while one goes on.
+    /// Lockless walks begun and ended on this CPU: odd while one is in progress.
     ///
     /// Written by this CPU only.
     pub(crate) walks: AtomicU64,
@@ -274,14 +275,14 @@ impl<P: Platform> Tlb<P> {
         self.invalidate_local(InvalidateTarget::Page { tag, va, level, last_level: !tables });
     }
 
-    /// Makes this CPU forget `target`, under both tags of the space if user mode has one of its
-    /// own.
+    /// Flushes `target` on this CPU, under both tags of the space if user mode has one of its own.
     pub(crate) fn invalidate_local(&self, target: InvalidateTarget) {
         self.under_each_tag(target, |target| self.fx.invalidate(Invalidate { scope: InvalidateScope::Local, target }));
     }
 
-    /// Does `invalidate` for the tag that `target` names, and for the tag under which user mode
-    /// runs while that one is installed.
+    /// Calls `invalidate` for each tag of the space whose kernel tag `target` names.
+    ///
+    /// Those are that tag, and the one under which user mode runs while it is installed.
     pub(crate) fn under_each_tag(&self, target: InvalidateTarget, invalidate: impl Fn(InvalidateTarget)) {
         invalidate(target);
         let user = |tag| self.fx.caps().user_tag(tag);

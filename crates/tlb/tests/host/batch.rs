@@ -1,4 +1,4 @@
-//! Batches: flushes that are put off, what pays them, and who asks whether they were.
+//! Batches: deferred flushes, what settles them, and which operations depend on them.
 //!
 //! INV-TLB-DEFERRED.
 
@@ -15,7 +15,7 @@ on_both! {
     many_spaces_cost_one_wait,
     frames_are_freed_after_the_wait,
     a_gather_flushes_what_a_batch_deferred_in_its_space,
-    a_batch_that_is_paid_neither_flushes_nor_covers_what_came_later,
+    a_batch_whose_debts_are_settled_neither_flushes_nor_covers_what_came_later,
     a_gather_flushes_the_whole_space_only_while_it_depends_on_a_batch,
     a_dropped_batch_of_several_cpus_is_settled_before_its_frames_are_reused,
     an_install_flushes_what_a_batch_deferred_in_the_space,
@@ -75,7 +75,7 @@ fn many_spaces_cost_one_wait<I: Isa>() {
             batch.absorb(&space.context, space.clear(index));
         }
     });
-    assert_eq!((batch.len(), waits(&queued)), (24, 0), "nobody is waited for");
+    assert_eq!((batch.len(), waits(&queued)), (24, 0), "no CPU is waited for");
     let ((), settled) = host.log(|| batch.settle());
     assert_eq!(waits(&settled), 1);
     let counted = |counter| tlb.frames().counters().sum(counter);
@@ -130,8 +130,8 @@ fn a_gather_flushes_what_a_batch_deferred_in_its_space<I: Isa>() {
     assert_eq!(log, [], "and so is what was waited for");
 }
 
-/// An operation has flushed the space since; what another batch deferred then is not paid.
-fn a_batch_that_is_paid_neither_flushes_nor_covers_what_came_later<I: Isa>() {
+/// An operation has flushed the space since; what another batch deferred then is still owed.
+fn a_batch_whose_debts_are_settled_neither_flushes_nor_covers_what_came_later<I: Isa>() {
     for depends in [false, true] {
         let (host, tlb, spaces) = spaces::<I>(2);
         let space = &spaces[0];
@@ -182,9 +182,9 @@ fn an_install_flushes_what_a_batch_deferred_in_the_space<I: Isa>() {
     assert_eq!(log, []);
 }
 
-/// No floor says so: CPUs that ran none of its spaces have flushed nothing.
+/// The lowest clock does not say so: CPUs that ran none of its spaces have flushed nothing.
 #[test]
-fn a_batch_whose_cpus_have_flushed_everything_is_paid() {
+fn a_batch_whose_cpus_have_flushed_everything_does_not_wait() {
     for cleared in 1..=2 {
         let (host, tlb, spaces) = spaces::<X86_64>(1);
         let mut batch = Batch::new(&tlb);
@@ -196,7 +196,7 @@ fn a_batch_whose_cpus_have_flushed_everything_is_paid() {
         let ((), log) = host.log(|| batch.settle());
         assert_eq!(log, [], "of {cleared} spaces");
         let count = |counter| tlb.frames().counters().sum(counter);
-        assert_eq!((count(Counter::PwTlbBatchPaid), count(Counter::PwTlbBatchFlushed)), (1, 0));
+        assert_eq!((count(Counter::PwTlbBatchSettled), count(Counter::PwTlbBatchFlushed)), (1, 0));
     }
 }
 
@@ -207,7 +207,7 @@ fn a_batch_absorbs_what_another_has_deferred<I: Isa>() {
     let mut other = Batch::new(&tlb);
     other.absorb_pending(&spaces[0].context, spaces[0].last());
     other.absorb_pending(&spaces[1].context, spaces[1].last());
-    assert_eq!(other.len(), 1, "nobody has cleared anything of the second");
+    assert_eq!(other.len(), 1, "no operation has cleared anything of the second");
     other.settle();
     assert_eq!(host.cached(1), 0);
     one.settle();
@@ -222,7 +222,7 @@ fn a_batch_does_not_absorb_its_own_deferral<I: Isa>() {
         assert_eq!(log, []);
     }
     assert_eq!(batch.len(), 3);
-    // But what another has put off since, elsewhere.
+    // Another batch has deferred a flush since, on another CPU.
     on(1, || other.absorb(&spaces[1].context, spaces[1].clear(1)));
     tlb.ledger().open(CpuMask::EMPTY);
     batch.absorb_pending(&spaces[1].context, spaces[1].last());
@@ -304,7 +304,7 @@ fn a_batch_below_the_floor_flushes_nothing<I: Isa>() {
     assert_eq!(log, []);
     let count = |counter| tlb.frames().counters().sum(counter);
     assert_eq!((count(Counter::PwTlbBatchEntries), count(Counter::PwTlbBatchAtOnce)), (3, 0));
-    assert_eq!((count(Counter::PwTlbBatchPaid), count(Counter::PwTlbBatchFlushed)), (1, 0));
+    assert_eq!((count(Counter::PwTlbBatchSettled), count(Counter::PwTlbBatchFlushed)), (1, 0));
     for cpu in 1..CPUS {
         assert_eq!(host.cached(cpu), 0, "of CPU {cpu}");
     }
@@ -379,8 +379,7 @@ fn tag_of(effect: &Effect) -> Option<u16> {
     }
 }
 
-/// A TLBI that may leave something behind is waited for and issued again, so that a batch would
-/// spare nothing.
+/// A TLBI that may be incomplete is waited for and issued again, so a batch would save nothing.
 #[test]
 fn with_the_erratum_each_invalidation_is_repeated_and_none_deferred() {
     let caps = Caps { repeat_invalidate: true, ..Caps::baseline(IsaKind::Aarch64) };
@@ -396,7 +395,7 @@ fn with_the_erratum_each_invalidation_is_repeated_and_none_deferred() {
     batch.settle();
 }
 
-/// On x86-64 who runs a space alone waits for nobody.
+/// On x86-64 a CPU that runs a space alone waits for no other.
 #[test]
 fn a_space_on_no_other_cpu_is_flushed_at_once() {
     let (host, tlb, spaces) = spaces::<X86_64>(1);
@@ -409,15 +408,16 @@ fn a_space_on_no_other_cpu_is_flushed_at_once() {
     assert_eq!(host.cached(2), 0);
 }
 
-/// A barrier that the issuer made since for another reason has ended its invalidations for
-/// everybody.
+/// A barrier that the issuer has executed since completes its invalidations on every CPU.
+///
+/// The reason of that barrier does not matter.
 #[test]
 fn a_later_dsb_of_the_issuer_spares_the_wait_of_the_batch() {
     for settles in [0, 1] {
         let (host, tlb, spaces) = spaces::<Aarch64>(2);
         let mut batch = Batch::new(&tlb);
         batch.absorb(&spaces[0].context, spaces[0].clear(0));
-        // Whatever is put off from now on is younger than the barrier that follows.
+        // Each flush that is deferred from now on is younger than the barrier that follows.
         tlb.ledger().open(CpuMask::EMPTY);
         spaces[1].clear(1).settle();
         let ((), log) = host.log(|| on(settles, || batch.settle()));
@@ -425,7 +425,7 @@ fn a_later_dsb_of_the_issuer_spares_the_wait_of_the_batch() {
     }
 }
 
-/// Who relied on an entry and flushed the space has done the batch's work.
+/// An operation that depended on an entry has flushed the space, so the batch has nothing to do.
 #[test]
 fn a_batch_whose_space_was_flushed_since_does_not_wait() {
     let (host, tlb, spaces) = spaces::<Aarch64>(1);
@@ -437,7 +437,7 @@ fn a_batch_whose_space_was_flushed_since_does_not_wait() {
     assert_eq!((log, host.cached(1)), (vec![], 0));
 }
 
-/// Who has flushed everything since, and who is lazy, is sent no interrupt.
+/// A CPU that has flushed everything since, and one that is lazy, gets no IPI.
 #[test]
 fn cpus_already_flushed_get_no_ipi() {
     let (host, tlb, spaces) = spaces::<X86_64>(1);
@@ -448,17 +448,18 @@ fn cpus_already_flushed_get_no_ipi() {
     // CPU 2 flushes for a debt of its own; CPU 3 runs a kernel thread.
     tlb.settle(tlb.ledger().open(CpuMask::of(CpuId::new(2))));
     on(3, || tlb.enter_lazy());
-    let before = tlb.frames().counters().sum(Counter::PwTlbPaidAlready);
+    let before = tlb.frames().counters().sum(Counter::PwTlbSettledAlready);
     let ((), log) = host.log(|| batch.settle());
     assert_eq!(ipis(&log), [CpuMask::of(CpuId::new(1))]);
-    assert_eq!(tlb.frames().counters().sum(Counter::PwTlbPaidAlready) - before, 2);
+    assert_eq!(tlb.frames().counters().sum(Counter::PwTlbSettledAlready) - before, 2);
     assert!(host.cached(3) > 0, "it can't use it");
     on(3, || spaces[2].run());
     assert_eq!(on(3, || host.access(page(0), Access::Read)), None, "caught up by its generation");
 }
 
-/// Only the barrier of the CPU that issued ends an invalidation; on another one it is issued again,
-/// for the one space or for all.
+/// Only the barrier of the CPU that issued an invalidation completes it.
+///
+/// Another CPU issues it again, for the one space or for all.
 #[test]
 fn only_the_issuer_completes_a_batch_without_issuing_again() {
     let issued = |log: &[Step]| -> Vec<InvalidateTarget> {

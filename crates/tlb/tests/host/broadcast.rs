@@ -1,5 +1,6 @@
-//! The engine that broadcasts (arm64), and what both engines promise whatever happens: a CPU never
-//! runs on translations of the past.
+//! The engine that broadcasts (arm64), and what both engines promise.
+//!
+//! Whatever happens, a CPU never uses a stale translation.
 
 use super::space::{FRAMES, Space, flush_of, machine, page};
 use crate::support::{Delivery, Effect, Host, Step, engine, on};
@@ -193,9 +194,9 @@ fn act() -> impl Strategy<Value = Act> {
     ]
 }
 
-/// Does `acts` on a machine and looks after each whether any CPU that runs a program could use what
-/// is gone (INV-TLB-SWITCH).
+/// Does `acts` on a machine, and asserts after each that no CPU can use what is gone.
 ///
+/// Only CPUs that run a program count (INV-TLB-SWITCH).
 /// Every flush is counted as what it was, and nothing else is.
 fn no_cpu_uses_a_stale_translation<I: Isa>(caps: Caps, acts: &[Act]) {
     let (host, tlb) = with_caps::<I>(usize::from(CPUS), caps);

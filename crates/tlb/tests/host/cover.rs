@@ -1,4 +1,4 @@
-//! Who must flush what: each cell of the table, reached and compared with what the machine flushes.
+//! What each operation must flush: each cell of the table, compared with what the machine flushes.
 //!
 //! INV-TLB-COVER, INV-LINGER-COVERS.
 
@@ -13,12 +13,12 @@ on_both! { each_cell_flushes_what_the_table_says }
 /// The CPU of the operation; on arm64 it is not the one that issued what is deferred.
 const RELIES: u16 = 3;
 
-/// The entry of a block that the first space maps, beside its last-level table.
+/// The entry of a huge leaf that the first space has, beside its last-level table.
 fn block<I: Isa>(space: &Space<I>) -> (PteSlot, VirtAddr) {
     (PteSlot { table: space.pmd, index: 7 }, page(0).align_down(1 << 30).add(7 << 21))
 }
 
-/// CPU 1 uses pages 0 and 1 and the block of `space`, and CPU 2 page 0 of `other`.
+/// CPU 1 uses pages 0 and 1 and the huge leaf of `space`, and CPU 2 page 0 of `other`.
 fn use_both<I: Isa>(host: &Host<I>, space: &Space<I>, other: &Space<I>) {
     let leaf = Leaf { pfn: Pfn::new(512), rights: Rights::RW, flags: LeafFlags::USER | LeafFlags::ACCESSED };
     let fx = space.tlb.fx();
@@ -63,7 +63,7 @@ fn defer<'t, I: Isa>(
 ) -> Option<Gather<'t, Host<I>>> {
     let tlb = &*space.tlb;
     match deferral {
-        EntryDeferral::Paid => tlb.fx().store(space.slot(0), Pte::EMPTY),
+        EntryDeferral::Settled => tlb.fx().store(space.slot(0), Pte::EMPTY),
         EntryDeferral::Pending => batch.absorb(&space.context, space.clear(0)),
         EntryDeferral::Lingering => drop(space.linger(0)),
         EntryDeferral::Covered => {
@@ -137,9 +137,9 @@ fn each_cell_flushes_what_the_table_says<I: Isa>() {
             let (space, other) = (Space::new(&tlb), Space::new(&tlb));
             on(1, || space.run());
             on(2, || other.run());
-            let mut paid = Batch::new(&tlb);
-            paid.absorb(&space.context, space.clear(2));
-            paid.settle();
+            let mut settled = Batch::new(&tlb);
+            settled.absorb(&space.context, space.clear(2));
+            settled.settle();
             use_both(&host, &space, &other);
             let mut batch = Batch::new(&tlb);
             let gather = defer(&space, deferral, &mut batch);
@@ -150,9 +150,9 @@ fn each_cell_flushes_what_the_table_says<I: Isa>() {
                 tlb.fx().store(space.slot(0), Pte::EMPTY);
             }
             let done = flushed(&host, &space);
-            // An x86 CPU that has missed the generation of the deferral flushes the whole tag, and no
-            // invalidation covers a table alone.
-            // The key of a folio is paid by flushes of everything.
+            // An x86 CPU that has missed the generation of the deferral flushes the whole tag, and
+            // no invalidation covers a table alone. Flushes of everything settle the key of a
+            // folio.
             let least = required == FlushCover::Table
                 || operation == DependentOperation::Widen
                 || I::KIND == IsaKind::X86_64 && required > FlushCover::Nothing;

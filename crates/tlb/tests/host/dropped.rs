@@ -1,5 +1,6 @@
-//! INV-TLB-DEBT, INV-FRAME-SEALED: an unpaid debt is noticed, and its frames are not handed out
-//! before it is paid.
+//! Debts that were dropped: they are noticed, and their frames are not allocated unsettled.
+//!
+//! INV-TLB-DEBT, INV-FRAME-SEALED.
 
 use super::space::{Space, is_free, machine, page};
 use crate::support::{Effect, Host, on};
@@ -20,7 +21,7 @@ on_both! {
     a_dropped_debt_that_an_allocation_settled_costs_no_operation_more,
     a_shared_folio_keeps_the_key_of_a_dropped_debt,
     a_caller_that_may_not_wait_gets_no_parked_frame,
-    a_caller_that_may_not_wait_gets_a_frame_whose_debt_is_paid,
+    a_caller_that_may_not_wait_gets_a_frame_whose_debt_is_settled,
     a_block_of_settled_and_parked_halves_is_made_whole,
     unwinding_through_a_debt_does_not_panic_again,
     a_gather_or_batch_with_one_piece_is_not_empty,
@@ -39,8 +40,9 @@ fn drop_debt<T>(debt: T) {
     }
 }
 
-/// Takes frames until it has all of `wanted`; asserts that each is unreachable from CPU 1 when it
-/// comes.
+/// Takes frames until it has all of `wanted`.
+///
+/// Asserts that CPU 1 cannot reach any of them when it comes.
 fn take_until<I: Isa>(space: &Space<I>, wanted: &[(u16, Pfn)]) {
     let tlb = &space.tlb;
     let mut left = wanted.to_vec();
@@ -67,14 +69,14 @@ fn a_dropped_debt_is_settled_before_its_frame_is_reused<I: Isa>() {
         assert!(host.access(page(9), Access::Write).is_some());
     });
     drop_debt(space.unmap(9, pfn));
-    assert!(on(1, || host.access(page(9), Access::Write)).is_some(), "nobody has told CPU 1 yet");
+    assert!(on(1, || host.access(page(9), Access::Write)).is_some(), "CPU 1 has no request yet");
     assert!(is_free(&tlb, pfn));
     assert_eq!(tlb.frames().counters().sum(Counter::PwTlbDebtParked), 1);
     let ((), log) = host.log(|| take_until(&space, &[(9, pfn)]));
     assert_eq!(tlb.frames().counters().sum(Counter::PwTlbSettleOnAlloc), 1);
     for step in log {
         if let Effect::SendIpi(targets) = step.effect {
-            assert_eq!(targets, CpuMask::of(CpuId::new(1)), "nobody else had the space");
+            assert_eq!(targets, CpuMask::of(CpuId::new(1)), "no other CPU had the space");
         }
     }
 }
@@ -94,7 +96,7 @@ fn a_dropped_gather_is_settled_before_its_frames_are_reused<I: Isa>() {
     drop_debt(gather);
     assert_eq!(tlb.frames().counters().sum(Counter::PwTlbDebtParked), 10);
     take_until(&space, &frames);
-    assert_eq!(tlb.frames().counters().sum(Counter::PwTlbSettleOnAlloc), 1, "one flush pays for all ten");
+    assert_eq!(tlb.frames().counters().sum(Counter::PwTlbSettleOnAlloc), 1, "one flush settles all ten");
 }
 
 fn a_dropped_gather_gives_back_the_reference_of_a_folio_in_use<I: Isa>() {
@@ -187,7 +189,7 @@ fn a_dropped_debt_is_issued_at_once_on_arm64() {
         assert!(host.access(page(9), Access::Write).is_some());
     });
     drop_debt(space.unmap(9, pfn));
-    assert!(on(1, || host.access(page(9), Access::Write)).is_some(), "nobody has waited");
+    assert!(on(1, || host.access(page(9), Access::Write)).is_some(), "no operation has waited");
     other.clear(0).settle();
     assert_eq!(on(1, || host.access(page(9), Access::Write)), None);
     assert_eq!(tlb.owing(DebtKey::new(1)).0, CpuMask::EMPTY);
@@ -217,7 +219,7 @@ fn a_shared_folio_keeps_the_key_of_a_dropped_debt<I: Isa>() {
         assert!(host.access(page(2), Access::Read).is_some());
     });
     drop_debt(space.unmap(2, pfn));
-    // Whoever has the last reference knows nothing of the debt.
+    // The owner of the last reference does not know the debt.
     let block = tlb.frames().put(other).expect("the last reference");
     tlb.free(block);
     take_until(&space, &[(2, pfn)]);
@@ -270,14 +272,14 @@ fn a_caller_that_may_not_wait_gets_no_parked_frame<I: Isa>() {
     taken.into_iter().for_each(|block| tlb.free(block));
 }
 
-/// Whichever flush pays the debt, the allocator learns of it when it finds no other frame.
-fn a_caller_that_may_not_wait_gets_a_frame_whose_debt_is_paid<I: Isa>() {
+/// Whichever flush settles the debt, the allocator learns of it when it finds no other frame.
+fn a_caller_that_may_not_wait_gets_a_frame_whose_debt_is_settled<I: Isa>() {
     let (host, tlb, (pfn, mut taken)) = one_parked_frame::<I>(3);
     // x86-64: only CPU 1 owes. arm64: only CPU 0's barrier counts.
     let owing = if I::KIND == IsaKind::X86_64 { 1 } else { 0 };
     on(owing, || tlb.ledger().advance(CpuId::new(owing), tlb.ledger().sample()));
     host.allow_waiting(false);
-    let block = tlb.alloc(tlb.request(Order::ZERO)).expect("its debt is paid");
+    let block = tlb.alloc(tlb.request(Order::ZERO)).expect("its debt is settled");
     host.allow_waiting(true);
     assert_eq!((block.pfn(), tlb.frames().counters().sum(Counter::PwTlbSettleOnAlloc)), (pfn, 0));
     taken.push(block);
@@ -318,12 +320,12 @@ fn a_block_of_settled_and_parked_halves_is_made_whole<I: Isa>() {
 
 #[cfg(feature = "planted")]
 #[test]
-fn mistakes_about_paid_debts_are_found() {
+fn mistakes_about_settled_debts_are_found() {
     use pagewright_arch::X86_64;
     use pagewright_plant::{PlantedBug, assert_found_by};
     assert_found_by(
         PlantedBug::FloorNotPassedDown,
-        a_caller_that_may_not_wait_gets_a_frame_whose_debt_is_paid::<X86_64>,
+        a_caller_that_may_not_wait_gets_a_frame_whose_debt_is_settled::<X86_64>,
     );
     assert_found_by(PlantedBug::ParkedNotSettled, a_block_of_settled_and_parked_halves_is_made_whole::<X86_64>);
     assert_found_by(PlantedBug::NewestKeyIsFloor, a_caller_that_may_not_wait_gets_no_parked_frame::<X86_64>);

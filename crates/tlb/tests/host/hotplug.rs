@@ -13,7 +13,7 @@ use std::sync::Arc;
 on_both! {
     a_cpu_that_comes_online_holds_nothing_deferred_meanwhile,
     no_flush_waits_for_an_offline_cpu,
-    a_cpu_that_comes_online_has_paid_what_it_owed,
+    a_cpu_that_comes_online_has_settled_what_it_owed,
 }
 
 const CPUS: usize = 3;
@@ -72,7 +72,7 @@ fn no_flush_waits_for_an_offline_cpu<I: Isa>() {
     go(&host, &tlb);
     let ((), log) = host.log(|| tlb.settle(debt));
     assert!(!tells(&log, GOES));
-    assert_eq!(tlb.ledger().unpaid(debt, &host.online()).0, CpuMask::EMPTY);
+    assert_eq!(tlb.ledger().owing(debt, &host.online()).0, CpuMask::EMPTY);
     come_back(&host, &tlb);
     assert_eq!(host.cached(GOES), 0);
     // And from then on they do.
@@ -85,12 +85,12 @@ fn no_flush_waits_for_an_offline_cpu<I: Isa>() {
 }
 
 /// Its flush is one of everything, so no later one waits for it.
-fn a_cpu_that_comes_online_has_paid_what_it_owed<I: Isa>() {
+fn a_cpu_that_comes_online_has_settled_what_it_owed<I: Isa>() {
     let (host, tlb, _space) = used::<I>();
     go(&host, &tlb);
     let debt = tlb.ledger().open(CpuMask::of(CpuId::new(GOES)));
     come_back(&host, &tlb);
-    assert_eq!(tlb.ledger().unpaid(debt, &host.online()), (CpuMask::EMPTY, 1));
+    assert_eq!(tlb.ledger().owing(debt, &host.online()), (CpuMask::EMPTY, 1));
 }
 
 /// Its own barrier is the last chance to end what it has issued.
@@ -105,7 +105,7 @@ fn a_cpu_completes_its_invalidations_before_it_goes_offline() {
     assert_eq!(log, []);
     let ((), log) =
         host.log(|| tlb.flush_before_install(&space.context, space.slot(0), page(0), pagewright_types::Level::PTE));
-    assert_eq!(log, [], "and everybody knows");
+    assert_eq!(log, [], "and every CPU knows");
 }
 
 /// A request that was sent while the CPU was there is answered before it goes.

@@ -1,5 +1,6 @@
-//! The engine that interrupts (x86-64): what a flush costs, whom it interrupts, and how those catch
-//! up whom it does not.
+//! The engine that interrupts (x86-64): what a flush costs, and which CPUs get an IPI.
+//!
+//! The generation catches up the others.
 
 use super::space::{FRAMES, Space, flush_of, machine, page};
 use crate::support::{Delivery, Effect, Host, Step, engine, on};
@@ -106,7 +107,7 @@ fn untagged(target: &InvalidateTarget) -> InvalidateTarget {
     }
 }
 
-/// A flush page by page is enough only for who has seen all others before it.
+/// A flush page by page is enough only for a CPU that has seen all flushes before it.
 #[test]
 fn a_cpu_that_missed_a_flush_flushes_the_whole_tag() {
     let (host, tlb) = machine::<X86_64>(2);
@@ -117,7 +118,7 @@ fn a_cpu_that_missed_a_flush_flushes_the_whole_tag() {
         space.run();
         assert!(host.access(page(0), Access::Read).is_some() && host.access(page(1), Access::Read).is_some());
     });
-    // A debt that was dropped moves the generation and tells nobody.
+    // A debt that was dropped moves the generation, and no CPU gets an IPI.
     let dropped = catch_unwind(AssertUnwindSafe(|| drop(space.clear(0))));
     assert_eq!(dropped.is_err(), cfg!(debug_assertions));
     let ((), log) = host.log(|| space.clear(1).settle());
@@ -206,7 +207,7 @@ fn a_cpu_keeps_the_translations_of_six_spaces() {
     assert!(spaces[..6].iter().all(|space| run(&tlb, &space.context, &host)));
     assert!(!run(&tlb, &spaces[6].context, &host));
     let kept = spaces[..6].iter().filter(|space| run(&tlb, &space.context, &host)).count();
-    assert!(kept < 6, "somebody lost the slot");
+    assert!(kept < 6, "one space has lost its slot");
 }
 
 #[test]
@@ -222,7 +223,7 @@ fn without_tags_every_switch_flushes() {
     assert_eq!(tlb.frames().counters().sum(Counter::NrTlbLocalFlushAll), 6);
 }
 
-/// INV-TLB-WAIT: who may not wait must not flush.
+/// INV-TLB-WAIT: a caller that may not wait must not flush.
 #[test]
 #[cfg_attr(debug_assertions, should_panic = "INV-TLB-WAIT")]
 fn a_flush_in_a_context_that_may_not_wait_panics() {

@@ -1,4 +1,6 @@
-//! The shared lines that operations on a space report: a machine that prices lines prices just these.
+//! The shared lines that operations on a space report.
+//!
+//! A machine that prices lines prices just these.
 
 use super::space::{Space, flush_of, machine, page};
 use crate::support::on;
@@ -74,5 +76,5 @@ fn a_look_at_what_is_owed_loads_the_context_of_the_space<I: Isa>() {
     batch.absorb(&space.context, space.clear(1));
     assert!(tlb.may_owe_flush_anywhere(&space.context), "a batch has deferred a flush");
     batch.settle();
-    assert!(!tlb.may_owe_flush_anywhere(&space.context), "it is paid");
+    assert!(!tlb.may_owe_flush_anywhere(&space.context), "it is settled");
 }

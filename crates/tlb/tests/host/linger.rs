@@ -1,4 +1,4 @@
-//! Which translations may linger, and when the CPUs have paid for them.
+//! Which translations may linger, and when they are settled.
 //!
 //! INV-LINGER-MAY, INV-LINGER-WHOLE, INV-LINGER-GENERATION, INV-TLB-CLEARED.
 
@@ -126,7 +126,7 @@ fn a_batch_without_a_translation_that_lingers_has_no_key<I: Isa>() {
     }
 }
 
-/// What lingers under entry 0 is paid; under entry 1 a flush is deferred after that.
+/// What lingers under entry 0 is settled; under entry 1 a flush is deferred after that.
 fn an_install_asks_the_key_of_its_entry_alone<I: Isa>() {
     let (host, tlb, space) = run_by_two::<I>();
     let reaches = || on(1, || host.access(page(1), Access::Read)).is_some();
@@ -145,8 +145,10 @@ fn an_install_asks_the_key_of_its_entry_alone<I: Isa>() {
     batch.settle();
 }
 
-/// CPU 1 keeps a translation under its tag while it runs another space. The clocks of the CPUs that
-/// run this one are past the clearing, and the generation has not moved.
+/// CPU 1 keeps a translation under its tag while it runs another space.
+///
+/// The clocks of the CPUs that run this one are past the clearing, and the generation has not
+/// moved.
 fn a_cpu_comes_back_to_what_lingers() {
     let (host, tlb, space) = run_by_two::<X86_64>();
     let other = Space::new(&tlb);
@@ -167,8 +169,9 @@ fn a_cpu_comes_back_to_what_lingers() {
     lazy.settle();
 }
 
-/// A batch of two spaces depends on a table in which a translation lingers. CPU 3 keeps the third
-/// space under its tag, and comes back to it after the batch was settled.
+/// A batch of two spaces depends on a table in which a translation lingers.
+///
+/// CPU 3 keeps the third space under its tag, and comes back to it after the batch was settled.
 fn a_batch_depends_on_what_lingers() {
     let (host, tlb) = machine::<X86_64>(6);
     let [space, second, third, other] = [(); 4].map(|()| Space::new(&tlb));
@@ -200,13 +203,13 @@ fn a_batch_that_depends_on_what_lingers_moves_the_generation() {
 }
 
 #[test]
-fn clocks_pay_after_the_generation_has_moved() {
+fn clocks_settle_after_the_generation_has_moved() {
     a_cpu_comes_back_to_what_lingers();
 }
 
 #[cfg(feature = "planted")]
 #[test]
-fn clocks_that_pay_too_early_are_found() {
+fn clocks_that_settle_too_early_are_found() {
     use pagewright_plant::{PlantedBug, assert_found_by};
     assert_found_by(PlantedBug::ClocksBeforeGeneration, a_cpu_comes_back_to_what_lingers);
     assert_found_by(PlantedBug::OtherKeyAsked, an_install_asks_the_key_of_its_entry_alone::<X86_64>);

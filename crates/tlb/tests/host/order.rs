@@ -1,5 +1,6 @@
-//! INV-TLB-ORDER and INV-TLB-SHARED, read from the log of effects: nothing is free before everybody
-//! has forgotten it.
+//! The order of a flush, read from the log of effects.
+//!
+//! Nothing is free before every CPU has flushed it (INV-TLB-ORDER, INV-TLB-SHARED).
 
 use super::space::{FRAMES, Space, is_free, machine, page, take_back};
 use crate::support::{Delivery, Effect, Host, Step, engine, on};
@@ -15,7 +16,7 @@ use std::sync::Arc;
 on_both! {
     a_frame_is_freed_only_after_every_tlb_is_flushed,
     a_table_is_freed_only_after_walk_caches_are_flushed,
-    one_flush_pays_for_a_gather,
+    one_flush_settles_a_gather,
     shared_references_are_held_until_the_flush,
     an_overflowing_gather_settles_early_and_loses_nothing,
     a_debt_of_many_references_settles_early,
@@ -31,8 +32,9 @@ fn places(log: &[Step], of: impl Fn(&Step) -> bool) -> (usize, usize) {
     (first, log.iter().rposition(&of).expect("there is such a step"))
 }
 
-/// Asserts store → publish → invalidate → answered (or completed), and that the probe saw nothing
-/// free all along.
+/// Asserts the order: store, publish, invalidate, acknowledged or completed.
+///
+/// The probe saw nothing free before the end.
 fn assert_order(isa: IsaKind, log: &[Step], answers: &[CpuId]) {
     let stored = places(log, |s| matches!(s.effect, Effect::Store(..))).1;
     let published = places(log, |s| s.effect == Effect::Publish).1;
@@ -107,7 +109,7 @@ fn a_table_is_freed_only_after_walk_caches_are_flushed<I: Isa>() {
     }
 }
 
-fn one_flush_pays_for_a_gather<I: Isa>() {
+fn one_flush_settles_a_gather<I: Isa>() {
     let (host, tlb) = machine::<I>(2);
     let space = Space::new(&tlb);
     let frames: Vec<Pfn> = (0..20).map(|index| space.map_new(index)).collect();
@@ -204,12 +206,13 @@ fn an_edit_that_owes_no_flush_causes_none<I: Isa>() {
     let pfn = space.map_new(0);
     let folio = take_back(&tlb, pfn);
     let ((), log) = host.log(|| Debt::new(&tlb, &space.context, page(0), OwedFlush::Nothing, folio).settle());
-    assert_eq!(log, [], "a flush that nobody owed");
+    assert_eq!(log, [], "a flush that was not owed");
     assert!(is_free(&tlb, pfn), "what rode in the debt is freed all the same");
 }
 
-/// An invalidation that names a level removes entries of that level only, so one for pages would
-/// leave the block.
+/// An invalidation that names a level removes entries of that level only.
+///
+/// One for pages would leave the huge leaf.
 fn leaves_of_two_levels_are_both_flushed<I: Isa>() {
     for huge_first in [false, true] {
         let range_invalidate = I::KIND == IsaKind::Aarch64;
@@ -267,8 +270,9 @@ fn a_full_space_gather_flushes_once<I: Isa>() {
     assert_eq!(host.cached(0), 0);
 }
 
-/// INV-TLB-CLEARED: the second of two finds nothing to clear, and may return only when nobody has
-/// what the first one cleared.
+/// INV-TLB-CLEARED: the second gather finds nothing to clear, and flushes what the first cleared.
+///
+/// It may return only when no TLB holds that.
 fn a_concurrent_gather_flushes_what_another_cleared<I: Isa>() {
     let (host, tlb) = machine::<I>(2);
     let space = Space::new(&tlb);

@@ -1,5 +1,6 @@
-//! INV-TLB-PAY-ALL: one flush pays for all parked frames, and a flush for another reason may have
-//! paid before.
+//! One flush settles the debts of all parked frames (INV-TLB-SETTLE-ALL).
+//!
+//! A flush for another reason may have settled them before.
 
 use super::space::machine;
 use crate::support::{Effect, Host};
@@ -13,10 +14,10 @@ const CPUS: u16 = 4;
 const PARKED: usize = 512;
 
 on_both! {
-    one_flush_pays_for_all_parked_frames,
-    frames_that_other_flushes_have_paid_are_allocated_without_a_flush,
+    one_flush_settles_all_parked_frames,
+    frames_that_other_flushes_have_settled_are_allocated_without_a_flush,
     parked_frames_are_settled_ahead_by_one_flush,
-    paid_frames_are_freed_ahead_without_a_flush,
+    settled_frames_are_freed_ahead_without_a_flush,
     a_large_block_is_made_of_frames_with_different_keys,
     a_settle_counts_as_a_remote_flush_only_if_it_is_one,
 }
@@ -54,8 +55,8 @@ fn take_parked<I: Isa>(tlb: &Tlb<Host<I>>, taken: &mut Vec<Block>) -> u64 {
     count(tlb, Counter::NrTlbRemoteFlush) - before
 }
 
-/// The flushes that others do anyway.
-fn pay_all<I: Isa>(tlb: &Tlb<Host<I>>) {
+/// The flushes that other operations make anyway.
+fn settle_all<I: Isa>(tlb: &Tlb<Host<I>>) {
     (0..CPUS).map(CpuId::new).for_each(|cpu| tlb.ledger().advance(cpu, tlb.ledger().sample()));
 }
 
@@ -66,7 +67,7 @@ fn end<I: Isa>(tlb: &Tlb<Host<I>>, taken: Vec<Block>) {
 }
 
 /// Also if there are more keys than the ledger remembers one by one.
-fn one_flush_pays_for_all_parked_frames<I: Isa>() {
+fn one_flush_settles_all_parked_frames<I: Isa>() {
     for per_key in [64, 1] {
         let (host, tlb, mut taken) = only_parked_frames::<I>(per_key);
         let (flushes, log) = host.log(|| take_parked(&tlb, &mut taken));
@@ -82,9 +83,9 @@ fn one_flush_pays_for_all_parked_frames<I: Isa>() {
     }
 }
 
-fn frames_that_other_flushes_have_paid_are_allocated_without_a_flush<I: Isa>() {
+fn frames_that_other_flushes_have_settled_are_allocated_without_a_flush<I: Isa>() {
     let (host, tlb, mut taken) = only_parked_frames::<I>(64);
-    pay_all(&tlb);
+    settle_all(&tlb);
     host.allow_waiting(false);
     assert_eq!(take_parked(&tlb, &mut taken), 0);
     host.allow_waiting(true);
@@ -122,9 +123,9 @@ fn a_settle_counts_as_a_remote_flush_only_if_it_is_one<I: Isa>() {
 }
 
 /// Also if the caller may not wait.
-fn paid_frames_are_freed_ahead_without_a_flush<I: Isa>() {
+fn settled_frames_are_freed_ahead_without_a_flush<I: Isa>() {
     let (host, tlb, taken) = only_parked_frames::<I>(64);
-    pay_all(&tlb);
+    settle_all(&tlb);
     host.allow_waiting(false);
     assert_eq!(tlb.settle_parked(), PARKED as u64);
     host.allow_waiting(true);
@@ -132,7 +133,7 @@ fn paid_frames_are_freed_ahead_without_a_flush<I: Isa>() {
     end(&tlb, taken);
 }
 
-/// INV-FRAME-ONE-KEY: parked, they are no block of two; the allocation pays for both, once.
+/// INV-FRAME-ONE-KEY: parked, they are no block of two; the allocation flushes for both, once.
 fn a_large_block_is_made_of_frames_with_different_keys<I: Isa>() {
     let (_host, tlb) = machine::<I>(usize::from(CPUS));
     let mut taken = Vec::new();
@@ -157,9 +158,9 @@ fn a_large_block_is_made_of_frames_with_different_keys<I: Isa>() {
 fn flushes_for_one_key_at_a_time_are_found() {
     use pagewright_arch::X86_64;
     use pagewright_plant::{PlantedBug, assert_found_by};
-    assert_found_by(PlantedBug::OneKeyPaid, one_flush_pays_for_all_parked_frames::<X86_64>);
+    assert_found_by(PlantedBug::OneKeyPaid, one_flush_settles_all_parked_frames::<X86_64>);
     assert_found_by(
         PlantedBug::FloorNotPassedDown,
-        frames_that_other_flushes_have_paid_are_allocated_without_a_flush::<X86_64>,
+        frames_that_other_flushes_have_settled_are_allocated_without_a_flush::<X86_64>,
     );
 }

@@ -1,6 +1,6 @@
-//! Deferred flushes with a place: what an install flushes, by what the record of the table and the
-//! entry say.
+//! Deferred flushes with a place: what an install flushes.
 //!
+//! The record of the table and the entry decide.
 //! INV-TLB-PLACE, INV-TLB-KEY-LIFE.
 
 use super::space::{Space, machine, page};
@@ -18,27 +18,27 @@ on_both! {
     an_install_over_a_deferred_entry_flushes_once,
     an_entry_cleared_after_the_flush_is_not_pending,
     a_key_covers_what_was_deferred_before_it_was_merged,
-    a_paid_key_is_replaced_and_older_entries_do_not_count,
+    a_settled_key_is_replaced_and_older_entries_do_not_count,
     a_weakened_leaf_is_not_marked,
     a_deferral_without_a_place_holds_up_every_install,
     an_install_beside_a_gather_flushes_only_in_the_tables_that_it_has_edited,
-    a_gather_beside_one_that_cleared_a_block_flushes_the_space,
+    a_gather_beside_one_that_cleared_a_huge_leaf_flushes_the_space,
     a_dropped_gather_holds_up_every_install,
     a_new_table_owes_nothing,
     an_unhooked_table_hands_its_key_to_the_gather,
-    a_gather_that_pays_for_a_family_counts_it,
-    a_batch_pays_what_the_sharers_of_a_table_owe_when_it_is_settled,
+    a_gather_that_flushes_for_a_family_counts_it,
+    a_batch_settles_what_the_sharers_of_a_table_owe,
     a_gather_flushes_nothing_for_a_family_that_was_flushed_since,
-    a_space_pays_no_key_of_its_family,
-    one_cpu_that_has_flushed_pays_no_key_of_a_family,
+    a_space_settles_no_key_of_its_family,
+    one_cpu_that_has_flushed_settles_no_key_of_a_family,
     an_install_over_a_lingering_translation_flushes_once,
     a_lingering_translation_that_was_flushed_does_not_count,
     a_gather_ends_the_lingering_translations_of_the_tables_that_it_has_met,
     a_new_table_has_no_lingering_translations,
     entries_of_both_keys_have_one_sequence,
-    a_gather_that_depends_on_the_space_pays_for_each_table,
+    a_gather_that_depends_on_the_space_settles_each_table,
     a_merged_key_stays_merged_when_more_is_deferred,
-    the_clock_of_the_installing_cpu_pays_no_key,
+    the_clock_of_the_installing_cpu_settles_no_key,
     a_deferred_block_is_seen_by_a_gather_that_meets_no_table,
 }
 
@@ -173,7 +173,7 @@ fn an_entry_cleared_after_the_flush_is_not_pending<I: Isa>() {
     batch.settle();
 }
 
-/// On arm64 two CPUs have issued, and neither's barrier alone pays both.
+/// On arm64 two CPUs have issued, and neither's barrier alone completes both.
 fn a_key_covers_what_was_deferred_before_it_was_merged<I: Isa>() {
     let (host, tlb, space) = used::<I>();
     let (mut one, mut other) = (Batch::new(&tlb), Batch::new(&tlb));
@@ -182,13 +182,13 @@ fn a_key_covers_what_was_deferred_before_it_was_merged<I: Isa>() {
     on(2, || other.absorb(&space.context, space.clear(1)));
     tlb.ledger().open(CpuMask::EMPTY);
     on(2, || tlb.ledger().advance(CpuId::new(2), tlb.ledger().sample()));
-    assert_ne!(install(&host, &space, 0), [], "CPU 1 has not paid");
+    assert_ne!(install(&host, &space, 0), [], "CPU 1 still owes");
     assert!(!reaches(&host, 0));
     on(1, || one.settle());
     on(2, || other.settle());
 }
 
-fn a_paid_key_is_replaced_and_older_entries_do_not_count<I: Isa>() {
+fn a_settled_key_is_replaced_and_older_entries_do_not_count<I: Isa>() {
     let (host, tlb, space) = used::<I>();
     for index in 0..2 {
         let mut batch = Batch::new(&tlb);
@@ -250,12 +250,12 @@ fn an_install_beside_a_gather_flushes_only_in_the_tables_that_it_has_edited<I: I
     gather.settle();
 }
 
-/// The other does not meet the table of the block, because it finds no entry there.
-fn a_gather_beside_one_that_cleared_a_block_flushes_the_space<I: Isa>() {
+/// The other does not meet the table of the huge leaf, because it finds no entry there.
+fn a_gather_beside_one_that_cleared_a_huge_leaf_flushes_the_space<I: Isa>() {
     let (host, tlb, space) = used::<I>();
-    let block = Leaf { pfn: Pfn::new(512), rights: Rights::RW, flags: LeafFlags::USER | LeafFlags::ACCESSED };
+    let huge = Leaf { pfn: Pfn::new(512), rights: Rights::RW, flags: LeafFlags::USER | LeafFlags::ACCESSED };
     let (slot, va) = (PteSlot { table: space.pmd, index: 7 }, page(0).align_down(1 << 30).add(7 << 21));
-    tlb.fx().store(slot, I::leaf(Level::PMD, block));
+    tlb.fx().store(slot, I::leaf(Level::PMD, huge));
     let reaches = || on(1, || host.access(va, Access::Read)).is_some();
     assert!(reaches());
     let mut open = Gather::concurrent(&tlb, &space.context);
@@ -269,7 +269,11 @@ fn a_gather_beside_one_that_cleared_a_block_flushes_the_space<I: Isa>() {
     open.settle();
     assert_eq!(host.log(|| Gather::concurrent(&tlb, &space.context).settle()).1, [], "alone");
     let beside = Gather::concurrent(&tlb, &space.context);
-    assert_eq!(host.log(|| Gather::concurrent(&tlb, &space.context).settle()).1, [], "no block is cleared any more");
+    assert_eq!(
+        host.log(|| Gather::concurrent(&tlb, &space.context).settle()).1,
+        [],
+        "no huge leaf is cleared any more"
+    );
     beside.settle();
 }
 
@@ -313,7 +317,7 @@ fn an_unhooked_table_hands_its_key_to_the_gather<I: Isa>() {
     assert!(reaches(&host, 3));
     gather.settle();
     assert!(!reaches(&host, 3), "one invalidation of 2 MiB does not cover each page");
-    assert_eq!(host.log(|| batch.settle()).1, [], "the batch is paid, too");
+    assert_eq!(host.log(|| batch.settle()).1, [], "the batch is settled, too");
 }
 
 /// A space that shares the table of another; CPU 2 runs it and has used the first eight pages.
@@ -334,7 +338,7 @@ fn other_reaches<I: Isa>(host: &Host<I>, index: u16) -> bool {
     on(2, || host.access(page(index), Access::Read)).is_some()
 }
 
-fn a_gather_that_pays_for_a_family_counts_it<I: Isa>() {
+fn a_gather_that_flushes_for_a_family_counts_it<I: Isa>() {
     let (host, space, other) = shared::<I>();
     let mut batch = Batch::new(&space.tlb);
     clear_shared(&mut batch, (&space, &other), 0);
@@ -342,12 +346,14 @@ fn a_gather_that_pays_for_a_family_counts_it<I: Isa>() {
     assert!(!reaches(&host, 0) && !other_reaches(&host, 0));
     assert_eq!(overtaken(&space.tlb), 1);
     on(3, || space.depend());
-    assert_eq!(overtaken(&space.tlb), 1, "all is paid");
+    assert_eq!(overtaken(&space.tlb), 1, "all is settled");
     batch.settle();
 }
 
-/// Another batch has cleared the entry. No flush is added twice, and none before the end.
-fn a_batch_pays_what_the_sharers_of_a_table_owe_when_it_is_settled<I: Isa>() {
+/// Another batch has cleared the entry.
+///
+/// No flush is added twice, and none before the end.
+fn a_batch_settles_what_the_sharers_of_a_table_owe<I: Isa>() {
     let (host, space, other) = shared::<I>();
     let family = Family::try_new().expect("memory is left");
     [&space, &other].into_iter().for_each(|space| family.join(&space.context).expect("memory is left"));
@@ -359,7 +365,7 @@ fn a_batch_pays_what_the_sharers_of_a_table_owe_when_it_is_settled<I: Isa>() {
     }
     on(3, || depending.settle());
     assert!(!reaches(&host, 0) && !other_reaches(&host, 0));
-    assert_eq!(host.log(|| batch.settle()).1, [], "the first batch is paid, too");
+    assert_eq!(host.log(|| batch.settle()).1, [], "the first batch is settled, too");
 }
 
 /// Two CPUs have cleared entries, so no one CPU's barrier ends both.
@@ -374,13 +380,14 @@ fn a_gather_flushes_nothing_for_a_family_that_was_flushed_since<I: Isa>() {
     gather.meet(space.last());
     on(3, || space.depend());
     assert_eq!([1, 2].map(|index| (reaches(&host, index), other_reaches(&host, index))), [(false, false); 2]);
-    let counts = || [Counter::PwTlbBatchOvertaken, Counter::PwTlbPaidAlready].map(|of| tlb.frames().counters().sum(of));
+    let counts =
+        || [Counter::PwTlbBatchOvertaken, Counter::PwTlbSettledAlready].map(|of| tlb.frames().counters().sum(of));
     let before = counts();
     assert_eq!((host.log(|| gather.settle()).1, counts()), (vec![], before));
     batches.into_iter().for_each(Batch::settle);
 }
 
-fn a_space_pays_no_key_of_its_family<I: Isa>() {
+fn a_space_settles_no_key_of_its_family<I: Isa>() {
     for by_other in [false, true] {
         let (host, space, other) = shared::<I>();
         let tlb = &space.tlb;
@@ -399,7 +406,7 @@ fn a_space_pays_no_key_of_its_family<I: Isa>() {
     }
 }
 
-fn one_cpu_that_has_flushed_pays_no_key_of_a_family<I: Isa>() {
+fn one_cpu_that_has_flushed_settles_no_key_of_a_family<I: Isa>() {
     let (host, space, other) = shared::<I>();
     let mut batch = Batch::new(&space.tlb);
     clear_shared(&mut batch, (&space, &other), 0);
@@ -461,7 +468,7 @@ fn a_new_table_has_no_lingering_translations<I: Isa>() {
     assert_eq!(install(&host, &space, 0), []);
 }
 
-/// A must-flush key that is paid makes way for the next, beside entries that linger.
+/// A must-flush key that is settled makes way for the next, beside entries that linger.
 fn entries_of_both_keys_have_one_sequence<I: Isa>() {
     let (host, tlb, space) = used::<I>();
     let mut batch = Batch::new(&tlb);
@@ -475,7 +482,7 @@ fn entries_of_both_keys_have_one_sequence<I: Isa>() {
     batch.settle();
 }
 
-fn a_gather_that_depends_on_the_space_pays_for_each_table<I: Isa>() {
+fn a_gather_that_depends_on_the_space_settles_each_table<I: Isa>() {
     let (host, tlb, space) = used::<I>();
     let mut batch = Batch::new(&tlb);
     batch.absorb(&space.context, space.clear(0));
@@ -485,12 +492,12 @@ fn a_gather_that_depends_on_the_space_pays_for_each_table<I: Isa>() {
     assert!(!reaches(&host, 0));
     let mut gather = Gather::new(&tlb, &space.context);
     gather.meet_space();
-    assert_eq!(host.log(|| gather.settle()).1, [], "all is paid");
+    assert_eq!(host.log(|| gather.settle()).1, [], "all is settled");
     batch.settle();
 }
 
 /// On arm64 CPU 1 has issued, and only its DSB completes (Arm ARM D8.14.5).
-fn the_clock_of_the_installing_cpu_pays_no_key<I: Isa>() {
+fn the_clock_of_the_installing_cpu_settles_no_key<I: Isa>() {
     let (host, tlb, space) = used::<I>();
     let mut batch = Batch::new(&tlb);
     on(1, || batch.absorb(&space.context, space.clear(0)));
@@ -539,12 +546,9 @@ fn mistakes_about_the_life_of_a_key_are_found() {
     use pagewright_arch::{Aarch64, X86_64};
     use pagewright_plant::{PlantedBug, assert_found_by};
     assert_found_by(PlantedBug::KeysNotTaken, an_unhooked_table_hands_its_key_to_the_gather::<Aarch64>);
-    assert_found_by(PlantedBug::FamilyKeyOfSpace, a_space_pays_no_key_of_its_family::<X86_64>);
-    assert_found_by(
-        PlantedBug::FamilyKeyNotTakenAlong,
-        a_batch_pays_what_the_sharers_of_a_table_owe_when_it_is_settled::<X86_64>,
-    );
-    assert_found_by(PlantedBug::MergedPaidBySpace, a_space_pays_no_key_of_its_family::<Aarch64>);
+    assert_found_by(PlantedBug::FamilyKeyOfSpace, a_space_settles_no_key_of_its_family::<X86_64>);
+    assert_found_by(PlantedBug::FamilyKeyNotTakenAlong, a_batch_settles_what_the_sharers_of_a_table_owe::<X86_64>);
+    assert_found_by(PlantedBug::MergedPaidBySpace, a_space_settles_no_key_of_its_family::<Aarch64>);
     assert_found_by(
         PlantedBug::LingeringNotMet,
         a_gather_ends_the_lingering_translations_of_the_tables_that_it_has_met::<X86_64>,
@@ -573,7 +577,7 @@ fn mistakes_about_places_are_found() {
         PlantedBug::BlockDeferralPlaced,
         a_deferred_block_is_seen_by_a_gather_that_meets_no_table::<Aarch64>,
     );
-    assert_found_by(PlantedBug::OwnClockAsked, the_clock_of_the_installing_cpu_pays_no_key::<Aarch64>);
+    assert_found_by(PlantedBug::OwnClockAsked, the_clock_of_the_installing_cpu_settles_no_key::<Aarch64>);
     assert_found_by(PlantedBug::PendingNotMarked, an_install_over_a_deferred_entry_flushes_once::<X86_64>);
     assert_found_by(PlantedBug::UnpaidKeyReplaced, a_key_covers_what_was_deferred_before_it_was_merged::<Aarch64>);
     assert_found_by(

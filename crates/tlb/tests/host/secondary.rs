@@ -96,7 +96,7 @@ fn a_device_is_invalidated_before_any_cpu_is_waited_for<I: Isa>() {
     assert_eq!(waited(&mut || two(1).settle()), [left - 3]);
     // Dropped in debug builds it is a mistake, and told of all the same.
     let dropped = catch_unwind(AssertUnwindSafe(|| drop(two(3))));
-    assert_eq!((dropped.is_err(), device.cached().len()), (cfg!(debug_assertions), 0), "nobody knows which pages");
+    assert_eq!((dropped.is_err(), device.cached().len()), (cfg!(debug_assertions), 0), "which pages is not known");
     assert_eq!(device.told().len(), 3);
 }
 

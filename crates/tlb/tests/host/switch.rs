@@ -86,7 +86,7 @@ fn what_a_switch_flushes_is_counted<I: Isa>() {
     assert_eq!(flushed(), expected(4), "it has missed a flush");
 }
 
-/// A batch pays for what it has deferred, by itself.
+/// A batch settles what it has deferred, by itself.
 fn a_switch_to_the_space_that_runs_flushes_nothing<I: Isa>() {
     let (host, tlb) = machine::<I>(2);
     let space = Space::new(&tlb);

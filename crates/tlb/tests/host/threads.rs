@@ -26,7 +26,7 @@ const MOST_ROUNDS: u32 = 100 * ROUNDS;
 struct Shared<I: Isa> {
     host: Host<I>,
     spaces: Vec<Space<I>>,
-    /// The frame of each page of each space; locked by who changes it.
+    /// The frame of each page of each space; a thread that changes it holds the lock.
     mapped: Vec<Mutex<[Option<Pfn>; PAGES as usize]>>,
     /// Which page of which space a frame belongs to.
     owner: Vec<AtomicU64>,
@@ -68,7 +68,7 @@ impl<I: Isa> Shared<I> {
             // INV-TLB-ORDER, INV-TLB-SWITCH; with few tags, INV-TLB-ROLLOVER, too.
             assert!(!is_free(&self.spaces[number].tlb, leaf.pfn), "{:?} is free and reached", leaf.pfn);
             let owner = self.owner[leaf.pfn.index()].load(Ordering::SeqCst);
-            assert_eq!(owner, Self::stamp(number, index), "{:?} was given to somebody else and is reached", leaf.pfn);
+            assert_eq!(owner, Self::stamp(number, index), "{:?} was given to another page and is reached", leaf.pfn);
         });
     }
 
@@ -108,7 +108,7 @@ impl<I: Isa> Shared<I> {
             }
         }
         tlb.leave_space();
-        // Whoever still waits for an answer gets it.
+        // Acknowledges the requests of CPUs that still wait.
         self.finished.fetch_add(1, Ordering::SeqCst);
         while self.finished.load(Ordering::SeqCst) < usize::from(CPUS) {
             self.host.poll();

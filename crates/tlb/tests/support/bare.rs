@@ -1,5 +1,6 @@
-//! A space of one last-level table on an explored machine, without a memory manager: for programs
-//! that stand on `tlb` alone.
+//! A space of one last-level table on an explored machine, for programs that use `tlb` alone.
+//!
+//! There is no memory manager.
 
 // Each test file uses its own part of this.
 #![allow(dead_code, unused_imports)]
@@ -36,7 +37,7 @@ pub(crate) struct Bare<I: Isa> {
     pub(crate) bench: Testbench<I>,
     pub(crate) tlb: Rc<Tlb<Sim<I>>>,
     pub(crate) context: Arc<TlbContext>,
-    /// Of the last-level table: who edits an entry holds it.
+    /// The lock of the last-level table: a program that edits an entry holds it.
     pub(crate) table: HarnessLock<()>,
     pub(crate) pages: u16,
     last: Pfn,

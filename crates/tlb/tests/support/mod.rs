@@ -1,5 +1,6 @@
-//! A machine on host threads for the tests of `tlb` and `table`: real words of memory, TLBs that
-//! remember, and a log of every effect.
+//! A machine on host threads for the tests of `tlb` and `table`.
+//!
+//! It has real words of memory, TLBs that keep translations, and a log of every effect.
 //!
 //! - [`Host`] – the machine. A test thread is whatever CPU [`run_on`] last said; CPUs on threads of
 //!   their own poll for interrupts in [`Effects::relax`] and while they wait for locks
@@ -116,7 +117,7 @@ pub(crate) enum Effect {
     },
 }
 
-/// An effect, who had it, and what the probe saw just before.
+/// An effect, the CPU that had it, and what the probe saw just before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Step {
     pub(crate) cpu: CpuId,
@@ -273,8 +274,9 @@ impl<I: Isa> Host<I> {
         None
     }
 
-    /// One access of user mode on this CPU: by the TLB if it knows the page, else by a walk, which
-    /// it remembers. `None`: a fault.
+    /// One access of user mode on this CPU; `None` is a fault.
+    ///
+    /// It uses the TLB if that has the page, else a walk, whose result the TLB keeps.
     ///
     /// # Panics
     /// When the TLB has the page under the current tag from another space's tables.
@@ -315,8 +317,9 @@ impl<I: Isa> Host<I> {
         Some(leaf)
     }
 
-    /// Asserts that what a CPU has under its current tag is its current space's, and allows no more
-    /// than the tables do.
+    /// Asserts that a CPU holds nothing stale under its current tag.
+    ///
+    /// What it holds is its current space's, and allows no more than the tables do.
     pub(crate) fn assert_fresh(&self, cpu: CpuId) {
         let core = self.core(cpu);
         let Some((root, current)) = core.root else { return };
@@ -330,8 +333,9 @@ impl<I: Isa> Host<I> {
         }
     }
 
-    /// Takes a CPU out of reach of broadcasts and interrupts, or brings it back with what its TLB
-    /// held.
+    /// Takes a CPU out of reach of broadcasts and interrupts, or brings it back.
+    ///
+    /// Its TLB then holds what it held before.
     pub(crate) fn plug(&self, cpu: u16, there: bool) {
         let mut online = self.0.online.lock().expect("no test panicked here");
         if there {
@@ -521,9 +525,11 @@ impl<I: Isa> Effects for Host<I> {
             || permitted.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok()
     }
 
-    /// Frames are declared as handed out when their debt is paid, and not before: no CPU reaches
-    /// them under the tag that it uses. Where CPUs are threads, one may be lazy, or between its
-    /// switch and its catching up.
+    /// Asserts that no CPU reaches frames that are declared as handed out.
+    ///
+    /// Their debt is settled then, and not before. Only the tag that a CPU uses counts. Where CPUs
+    /// are threads, nothing is asserted: one may be lazy, or between its switch and its catching
+    /// up.
     fn declare(&self, fact: Fact) {
         DECLARED.with_borrow_mut(|facts| facts.push(fact));
         let (Fact::FrameReused { pfn, order }, Delivery::AtOnce) = (fact, self.0.delivery) else { return };

@@ -70,11 +70,11 @@ impl MapFlags {
 
     /// The size of the huge pages in bytes, unless the instruction set has none of that size.
     ///
-    /// Linux: `hstate_sizelog`. Without a size, that of a block of the last level but one.
+    /// Linux: `hstate_sizelog`. Without a size, that of a huge leaf of the last level but one.
     pub(in crate::space) fn huge_page_size<I: Isa>(self) -> Option<u64> {
-        const BLOCK: u32 = 21;
+        const DEFAULT: u32 = 21;
         let log = match self.bits() >> Self::HUGE_SHIFT & Self::HUGE_MASK {
-            0 => BLOCK,
+            0 => DEFAULT,
             log => log,
         };
         I::HUGE_PAGES.contains(&log).then_some(1 << log)

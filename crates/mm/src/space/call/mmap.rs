@@ -246,11 +246,11 @@ impl<P: Platform> Mm<P> {
         flags: MapFlags,
         is_private_memory: bool,
     ) -> Result<VirtAddr, MmError> {
-        let block = u64::from(Order::PMD.frames());
+        let huge = u64::from(Order::PMD.frames());
         if is_private_memory
             && hint == VirtAddr::ZERO
-            && pages.is_multiple_of(block)
-            && let Ok(gap) = self.choose_near(map, hint, pages + block, flags)
+            && pages.is_multiple_of(huge)
+            && let Ok(gap) = self.choose_near(map, hint, pages + huge, flags)
         {
             return Ok(gap.align_down(Level::PMD.span()).add(Level::PMD.span()));
         }

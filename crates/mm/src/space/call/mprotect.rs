@@ -80,7 +80,7 @@ impl<P: Platform> Mm<P> {
     ///
     /// Charges the pages of that part that become accountable.
     fn permitted(&self, map: &mut AddressMap<P>, range: PageRange, rights: Rights) -> (PageRange, Result<(), MmError>) {
-        let (mut at, mut data, mut paid) = (range.start(), 0, 0);
+        let (mut at, mut data, mut charged) = (range.start(), 0, 0);
         let mut result = Ok(());
         for (start, vma) in map.overlapping(range) {
             if VirtAddr::from_page_index(start) > at {
@@ -97,12 +97,12 @@ impl<P: Platform> Mm<P> {
                 if result.is_err() {
                     break;
                 }
-                paid += pages;
+                charged += pages;
             }
             data += if is_data(vma.flags(), rights) && !is_data(vma.flags(), vma.rights()) { pages } else { 0 };
             at = end;
         }
-        map.charged += paid;
+        map.charged += charged;
         if result.is_ok() && at < range.end() {
             result = Err(MmError::NotMapped { at });
         }

@@ -3,8 +3,8 @@
 //! **INV-MM-UNMAPPED** When a call that unmaps returns, no CPU can use the old mapping, even if
 //! another call maps the range again.
 //!
-//! **INV-MM-BLOCKS** A call changes the pages that it names and no others: where its range cuts a
-//! block of 2 MiB, the block is split before anything changes.
+//! **INV-MM-HUGE-CUT** A call changes the pages that it names and no others: where its range cuts a
+//! huge leaf, the leaf is split before anything changes.
 
 use crate::error::{MmError, bounded};
 use crate::mm::Mm;
@@ -138,8 +138,8 @@ impl<P: Platform> Mm<P> {
 
     /// Splits the huge leaves that an end of `range` cuts (`vma_adjust_trans_huge`).
     ///
-    /// INV-MM-BLOCKS: afterwards `range` has whole entries only. What is mapped does not change, so
-    /// the caller may still fail. It holds the space, and no table lock.
+    /// INV-MM-HUGE-CUT: afterwards `range` has whole entries only. What is mapped does not change,
+    /// so the caller may still fail. It holds the space, and no table lock.
     pub(in crate::space) fn split_huge_ends(&self, map: &AddressMap<P>, tables: Tables<'_, P>, range: PageRange) {
         [range.start(), range.end()].into_iter().for_each(|at| self.split_huge_leaf_across(map, tables, at));
     }

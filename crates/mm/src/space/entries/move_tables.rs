@@ -30,11 +30,11 @@ use pagewright_types::{Level, PageRange, Rights, VirtAddr};
 enum MoveStep {
     /// The table below the entry of this level, with all that it maps.
     Table(Level),
-    /// A block of this level.
-    Block(Level),
+    /// A huge leaf of this level.
+    HugeLeaf(Level),
     /// The entries of this part, all of one table at the old and at the new address.
     ///
-    /// The block of the level that maps them, if any, is split first.
+    /// The huge leaf of that level, if one maps them, is split first.
     Entries(PageRange, Option<Level>),
 }
 
@@ -59,12 +59,12 @@ impl<'h, P: Platform> MoveSteps<'h, P> {
         self.at = at;
     }
 
-    /// Returns what the block of a level above the last that maps the next page makes of the step.
-    fn step_of_block(&self, level: Level, piece: PageRange) -> MoveStep {
+    /// Returns the step for a next page that a huge leaf maps.
+    fn step_of_huge_leaf(&self, level: Level, piece: PageRange) -> MoveStep {
         let span = level.span();
         let aligned = self.at.is_aligned(span) && self.to.is_aligned(span) && self.end.since(self.at) >= span;
         if aligned && self.tables.has_room(self.to, level) {
-            MoveStep::Block(level)
+            MoveStep::HugeLeaf(level)
         } else {
             MoveStep::Entries(piece, Some(level))
         }
@@ -94,8 +94,8 @@ impl<P: Platform> Iterator for MoveSteps<'_, P> {
             let piece = PageRange::new(at, part.end().min(at.add(room)));
             let level = self.tables.find(at, Level::PTE).level;
             let step =
-                if level > Level::PTE { self.step_of_block(level, piece) } else { MoveStep::Entries(piece, None) };
-            let len = if let MoveStep::Block(level) = step { level.span() } else { piece.len() };
+                if level > Level::PTE { self.step_of_huge_leaf(level, piece) } else { MoveStep::Entries(piece, None) };
+            let len = if let MoveStep::HugeLeaf(level) = step { level.span() } else { piece.len() };
             self.skip_to(at.add(len));
             return Some((at, to, step));
         }
@@ -135,7 +135,7 @@ impl<P: Platform> Mm<P> {
         let mut counted = [None; Level::PGD.raw() as usize];
         for (_, new, step) in MoveSteps::new(tables, from, to, whole) {
             let level = match step {
-                MoveStep::Table(level) | MoveStep::Block(level) => level,
+                MoveStep::Table(level) | MoveStep::HugeLeaf(level) => level,
                 MoveStep::Entries(..) => Level::PTE,
             };
             let missing = level.raw()..level.raw() + tables.missing_once_unmapped(new, level) as u8;
@@ -167,12 +167,12 @@ impl<P: Platform> Mm<P> {
                     tables.ensure(new, level, reserve);
                     map.move_table(tables, at, new, level, gather);
                 }
-                MoveStep::Block(level) => {
+                MoveStep::HugeLeaf(level) => {
                     tables.ensure(new, level, reserve);
                     self.move_piece(tables, PageRange::new(at, at.add(level.span())), new, level, gather);
                 }
-                MoveStep::Entries(piece, block) => {
-                    if let Some(level) = block {
+                MoveStep::Entries(piece, huge) => {
+                    if let Some(level) = huge {
                         debug_assert_eq!(level, Level::PMD, "INV-HUGE-DEPOSIT: a leaf of {level} is split");
                         self.split_huge_leaf(*tables, at, mlocked);
                     }

@@ -79,7 +79,7 @@ fn a_lockless_request_does_not_split<I: Isa>() {
     end(&world, &[&process]);
 }
 
-/// A process that has loaded from an empty block.
+/// A process that has loaded from an empty range of 2 MiB.
 fn zeroes<I: Isa>() -> (Rc<TestWorld<I>>, TestProcess<I>) {
     let world = TestWorld::sized(2, 16 << 20);
     let process = TestProcess::new(&world);

@@ -100,7 +100,7 @@ fn pagemap_has_a_word_for_each_page<I: Isa>() {
     }
 }
 
-/// A process that has loaded from an empty block.
+/// A process that has loaded from an empty range of 2 MiB.
 fn zeroes<I: Isa>() -> (Rc<TestWorld<I>>, TestProcess<I>) {
     let world = TestWorld::sized(2, 16 << 20);
     let process = TestProcess::new(&world);

@@ -1,8 +1,8 @@
 //! arm64: the waits that lingering saves, and the invalidations that it does not save.
 //!
 //! The TLBI of an entry that lingers is issued when the entry is cleared; only the DSB is deferred.
-//! So any later DSB of the CPU that issued it pays for the frame. The alternative issues no TLBI
-//! then, and pays for parked frames by one broadcast of everything. It is not built; its cost is
+//! So any later DSB of the CPU that issued it settles the frame. The alternative issues no TLBI
+//! then, and settles parked frames by one broadcast of everything. It is not built; its cost is
 //! modelled from the counts of the run.
 //!
 //! Not guaranteed: that the alternative needs no more broadcasts. It is given the fewest that G
@@ -81,7 +81,7 @@ fn queued(run: &ColumnRun, profile: &Profile) -> [f64; 2] {
     [0, 1].map(|end| pages * nanos(profile, &[Cost::Tlbi, Cost::TlbiComplete], end))
 }
 
-/// Nanoseconds of the broadcasts that would pay for parked frames, one for each G of them.
+/// Nanoseconds of the broadcasts that would settle parked frames, one for each G of them.
 ///
 /// Each has one TLBI and one wait. The low end refills no TLB, the high end all TLBs of all CPUs,
 /// by walks that cost as much as those of the run.
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broadcast_pays_for_g_frames_and_is_dearer_if_tlbs_are_refilled() {
+    fn a_broadcast_settles_g_frames_and_is_dearer_if_tlbs_are_refilled() {
         let profile = Profile::named(ARM64).expect("a profile");
         let mut run = column(&[("pw_linger_pages", 1001), ("pw_walk_ps", 10_000), ("pw_page_walks", 1)], 0);
         run.tiers.low_to_high = 100;

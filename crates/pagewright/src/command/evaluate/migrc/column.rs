@@ -9,7 +9,7 @@ use pagewright_capture::replay::{NamedCounts, RemoteFlushes, ReplayReport, Settl
 use pagewright_mm::MmSetting;
 use std::collections::BTreeMap;
 
-/// A column: how the flush of a page that moves or is paged out is paid.
+/// A column: how the flush of a page that moves or is paged out is settled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FlushColumn {
     /// Each page waits for its own flush.

@@ -108,7 +108,7 @@ fn notes() -> Vec<String> {
         "Turnover: as many pages have been promoted as the fast node has frames. Until then most pages that leave it still have the entries with which the program \
          filled them, which allow stores and so do not linger.",
         "On the two tiers nothing is paged out, because there is no swap. So unmap is the same as migration there, and runs with --full only.",
-        "G: reclaim of the fast node frees about so many frames at a time; another flush may pay for them first.",
+        "G: reclaim of the fast node frees about so many frames at a time; another flush may settle them first.",
         "Each remote flush has one cause: that of a hint scan by the difference around the timer tick, others by the part of nr_tlb_remote_flush that each cause \
          counts. rest: flushes at once, copy-on-write, unmapping. A settle of the own CPU alone is none.",
         "ns that a settling allocation waits: modelled waits of the operation (an access, a call, a round of background reclaim) in which it settles. Operations \

@@ -193,7 +193,7 @@ pub(super) fn gap(run: &ColumnRun) -> u64 {
     run.tiers.low_to_high
 }
 
-/// The remote flushes by cause, and what the fast node's watermarks allow one settle to pay.
+/// The remote flushes by cause, and what the fast node's watermarks allow one flush to settle.
 pub(super) fn flushes(inputs: &InputRuns) -> Table {
     let mut rows = vec![
         row("G: frames between low and high mark of the fast node", Counted, inputs, |run| gap(run).to_string()),

@@ -87,7 +87,7 @@ pub(super) fn gap_claim(inputs: &InputRuns) -> Option<Claim> {
     let promise = format!("at most 1/(2G) = {}", each(limit(run)));
     let verdict = Promise::at_most(&Stats::of(vec![ours]), limit(run));
     let row = Claim::promised(what, &promise, shown, FigureKind::Counted, verdict);
-    Some(row.resting_on("half of the migrated pages are promotions, which owe nothing; other flushes pay, too"))
+    Some(row.resting_on("half of the migrated pages are promotions, which owe nothing; other flushes settle, too"))
 }
 
 #[cfg(test)]

@@ -16,27 +16,27 @@ use std::rc::Rc;
 /// Aligned to 1 GiB.
 const BASE: VirtAddr = VirtAddr::new(64 << 30);
 const SPAN: u64 = 2 << 20;
-/// The block.
-const BLOCK: VirtAddr = VirtAddr::new((64 << 30) + SPAN);
+/// The address of the huge leaf.
+const HUGE: VirtAddr = VirtAddr::new((64 << 30) + SPAN);
 const PAGES: u64 = SPAN / PAGE_SIZE;
 const SCHEDULES: u64 = 60;
 const NODE: NodeId = NodeId::new(0);
-/// Pages of the block that have contents.
+/// Pages of the huge leaf that have contents.
 const WRITTEN: [u64; 6] = [0, 1, 7, 100, 255, 511];
 
 on_both! {
-    a_call_on_a_part_splits_the_block_and_changes_that_part,
-    a_call_on_all_of_it_leaves_a_block_whole,
-    fork_shares_a_block_and_copies_a_pinned_one,
-    a_fork_of_a_pinned_block_needs_no_free_block,
+    a_call_on_a_part_splits_the_huge_leaf_and_changes_that_part,
+    a_call_on_all_of_it_leaves_a_huge_leaf_whole,
+    fork_shares_a_huge_leaf_and_copies_a_pinned_one,
+    a_fork_of_a_pinned_huge_leaf_needs_no_free_block,
     a_table_is_shared_again_once_its_huge_pages_are_gone,
     what_is_discarded_beside_a_split_does_not_come_back:
         assert_holds(SCHEDULES, split_beside_a_discard::<I>, "a discarded page has its old contents"),
     what_is_beside_a_huge_page_is_shared,
-    a_pin_for_reading_splits_a_block_only_if_it_is_shared,
-    a_block_moves_whole_or_is_split,
-    a_page_out_takes_the_pages_of_a_block,
-    a_block_counts_as_used_once_however_many_of_its_pages_were,
+    a_pin_for_reading_splits_a_huge_leaf_only_if_it_is_shared,
+    a_huge_leaf_moves_whole_or_is_split,
+    a_page_out_takes_the_pages_of_a_huge_leaf,
+    a_huge_leaf_counts_as_used_once_however_many_of_its_pages_were,
     /// INV-MM-PEAK.
     the_peak_counts_pages_that_are_mapped_beside_an_unmap:
         assert_holds(SCHEDULES, peak_beside_an_unmap::<I>, "VmHWM is below a VmRSS that was seen"),
@@ -48,9 +48,9 @@ fn mapped<I: Isa>() -> (Rc<TestWorld<I>>, TestProcess<I>) {
     let flags = MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE;
     process.map_at(BASE, 4 * PAGES, Rights::RW, flags);
     process.write(CPU, BASE, 1);
-    process.map_huge(BLOCK);
-    WRITTEN.iter().for_each(|page| process.write(CPU, at(BLOCK, *page), page + 1));
-    assert_eq!(process.leaf_level(at(BLOCK, 7)), Some(Level::PMD));
+    process.map_huge(HUGE);
+    WRITTEN.iter().for_each(|page| process.write(CPU, at(HUGE, *page), page + 1));
+    assert_eq!(process.leaf_level(at(HUGE, 7)), Some(Level::PMD));
     world.recount(&[&process]);
     (world, process)
 }
@@ -62,18 +62,18 @@ fn what_is_beside_a_huge_page_is_shared<I: Isa>() {
     let pages = [BASE, at(BASE, 2 * PAGES), at(BASE, 3 * PAGES)];
     pages.iter().for_each(|va| process.write(CPU, *va, va.raw()));
     let child = process.fork();
-    assert_eq!((world.count(Counter::PwTableShared), world.count(Counter::PwTableCopiedBlock)), (3, 1));
+    assert_eq!((world.count(Counter::PwTableShared), world.count(Counter::PwTableCopiedHuge)), (3, 1));
     for stores in pages {
         child.write(CPU, stores, 5);
         let expected = |va: VirtAddr| if va <= stores { 5 } else { va.raw() };
         pages.iter().for_each(|va| assert_eq!(child.read(CPU, *va), expected(*va), "{va} after a store to {stores}"));
     }
     pages.iter().for_each(|va| assert_eq!(process.read(CPU, *va), va.raw()));
-    assert!(holds(&child, BLOCK, |_| true) && holds(&process, BLOCK, |_| true));
+    assert!(holds(&child, HUGE, |_| true) && holds(&process, HUGE, |_| true));
     end(&world, &[&process, &child]);
 }
 
-/// One CPU discards a block while another maps one.
+/// One CPU discards a huge leaf while another maps one.
 ///
 /// Returns whether the peak is at least what the second saw, but for what one CPU may not have
 /// added to the total.
@@ -94,7 +94,7 @@ fn peak_beside_an_unmap<I: Isa>(seed: u64) -> bool {
             maps.map_huge(near.add(SPAN));
             saw.set(maps.space.rss().bytes());
         }),
-        Box::new(move || discards.advise(OTHER, &space, BLOCK, PAGES, Advice::DontNeed)),
+        Box::new(move || discards.advise(OTHER, &space, HUGE, PAGES, Advice::DontNeed)),
     ];
     race_in_two_turns(&world, seed, programs);
     process.space.rss().peak_bytes() + 31 * PAGE_SIZE >= seen.get()
@@ -117,24 +117,24 @@ fn end<I: Isa>(world: &TestWorld<I>, processes: &[&TestProcess<I>]) {
     world.assert_nothing_leaked();
 }
 
-/// INV-MM-BLOCKS.
-fn a_call_on_a_part_splits_the_block_and_changes_that_part<I: Isa>() {
+/// INV-MM-HUGE-CUT.
+fn a_call_on_a_part_splits_the_huge_leaf_and_changes_that_part<I: Isa>() {
     let inside = |page: u64| (7..107).contains(&page);
-    let (part, pages) = (at(BLOCK, 7), 100);
+    let (part, pages) = (at(HUGE, 7), 100);
     let (world, process) = mapped::<I>();
     process.protect(part, pages, Rights::READ);
     world.at_rest(&[]);
-    assert_eq!(process.leaf_level(BLOCK), Some(Level::PTE));
-    assert!(holds(&process, BLOCK, |_| true));
+    assert_eq!(process.leaf_level(HUGE), Some(Level::PTE));
+    assert!(holds(&process, HUGE, |_| true));
     for page in WRITTEN {
-        assert_eq!(process.touch(OTHER, at(BLOCK, page), Access::Write).is_err(), inside(page), "page {page}");
+        assert_eq!(process.touch(OTHER, at(HUGE, page), Access::Write).is_err(), inside(page), "page {page}");
     }
     end(&world, &[&process]);
 
     let (world, process) = mapped::<I>();
     process.unmap(part, pages);
     world.at_rest(&[]);
-    assert!(holds(&process, BLOCK, |page| !inside(page)));
+    assert!(holds(&process, HUGE, |page| !inside(page)));
     assert!(process.touch(OTHER, part, Access::Read).is_err());
     assert_eq!(process.space.rss().pages(), 1 + PAGES - pages);
     end(&world, &[&process]);
@@ -142,56 +142,57 @@ fn a_call_on_a_part_splits_the_block_and_changes_that_part<I: Isa>() {
     let (world, process) = mapped::<I>();
     process.advise(part, pages, Advice::DontNeed);
     world.at_rest(&[]);
-    assert!(holds(&process, BLOCK, |page| !inside(page)));
+    assert!(holds(&process, HUGE, |page| !inside(page)));
     assert_eq!(process.read(OTHER, part), 0, "a new page");
     end(&world, &[&process]);
 }
 
-fn a_call_on_all_of_it_leaves_a_block_whole<I: Isa>() {
+fn a_call_on_all_of_it_leaves_a_huge_leaf_whole<I: Isa>() {
     let (world, process) = mapped::<I>();
-    process.protect(BLOCK, PAGES, Rights::READ);
-    assert_eq!(process.leaf_level(BLOCK), Some(Level::PMD));
-    assert!(process.touch(OTHER, at(BLOCK, 7), Access::Write).is_err() && holds(&process, BLOCK, |_| true));
-    process.protect(BLOCK, PAGES, Rights::RW);
-    process.write(OTHER, at(BLOCK, 7), 8);
-    assert_eq!(process.leaf_level(BLOCK), Some(Level::PMD));
-    process.unmap(BLOCK, PAGES);
-    assert_eq!((process.leaf_level(BLOCK), process.space.rss().pages()), (None, 1));
+    process.protect(HUGE, PAGES, Rights::READ);
+    assert_eq!(process.leaf_level(HUGE), Some(Level::PMD));
+    assert!(process.touch(OTHER, at(HUGE, 7), Access::Write).is_err() && holds(&process, HUGE, |_| true));
+    process.protect(HUGE, PAGES, Rights::RW);
+    process.write(OTHER, at(HUGE, 7), 8);
+    assert_eq!(process.leaf_level(HUGE), Some(Level::PMD));
+    process.unmap(HUGE, PAGES);
+    assert_eq!((process.leaf_level(HUGE), process.space.rss().pages()), (None, 1));
     end(&world, &[&process]);
 }
 
-/// INV-GUP-EXCLUSIVE: the copy of a pinned block is the child's, and the parent's stays exclusive.
-fn fork_shares_a_block_and_copies_a_pinned_one<I: Isa>() {
+/// INV-GUP-EXCLUSIVE: the copy of a pinned huge leaf is the child's, and the parent's stays
+/// exclusive.
+fn fork_shares_a_huge_leaf_and_copies_a_pinned_one<I: Isa>() {
     let (world, process) = mapped::<I>();
     let child = process.fork();
     world.at_rest(&[]);
-    assert_eq!((child.leaf_level(BLOCK), process.leaf_level(BLOCK)), (Some(Level::PMD), Some(Level::PMD)));
-    assert_eq!(process.frame(CPU, at(BLOCK, 7), Access::Read), child.frame(OTHER, at(BLOCK, 7), Access::Read));
-    assert!(holds(&child, BLOCK, |_| true));
-    child.write(OTHER, at(BLOCK, 7), 99);
-    assert_eq!((child.leaf_level(BLOCK), process.leaf_level(BLOCK)), (Some(Level::PTE), Some(Level::PMD)));
-    assert!(holds(&process, BLOCK, |_| true) && holds(&child, BLOCK, |page| page != 7));
-    process.write(CPU, at(BLOCK, 8), 9);
-    assert_eq!((child.read(OTHER, at(BLOCK, 7)), child.read(OTHER, at(BLOCK, 8))), (99, 0));
+    assert_eq!((child.leaf_level(HUGE), process.leaf_level(HUGE)), (Some(Level::PMD), Some(Level::PMD)));
+    assert_eq!(process.frame(CPU, at(HUGE, 7), Access::Read), child.frame(OTHER, at(HUGE, 7), Access::Read));
+    assert!(holds(&child, HUGE, |_| true));
+    child.write(OTHER, at(HUGE, 7), 99);
+    assert_eq!((child.leaf_level(HUGE), process.leaf_level(HUGE)), (Some(Level::PTE), Some(Level::PMD)));
+    assert!(holds(&process, HUGE, |_| true) && holds(&child, HUGE, |page| page != 7));
+    process.write(CPU, at(HUGE, 8), 9);
+    assert_eq!((child.read(OTHER, at(HUGE, 7)), child.read(OTHER, at(HUGE, 8))), (99, 0));
     end(&world, &[&process, &child]);
 
     let (world, process) = mapped::<I>();
-    let device = process.take(CPU, at(BLOCK, 7), 1, GupCall::Pin(GupFlags::WRITE)).expect("mapped");
+    let device = process.take(CPU, at(HUGE, 7), 1, GupCall::Pin(GupFlags::WRITE)).expect("mapped");
     let child = process.fork();
-    assert_eq!([&child, &process].map(|one| one.leaf_level(BLOCK)), [Some(Level::PTE); 2], "page by page");
-    let ours = process.frame(CPU, at(BLOCK, 7), Access::Write);
+    assert_eq!([&child, &process].map(|one| one.leaf_level(HUGE)), [Some(Level::PTE); 2], "page by page");
+    let ours = process.frame(CPU, at(HUGE, 7), Access::Write);
     assert_eq!(ours, device.pfn(0), "the parent stores where the device does");
-    assert_ne!(child.frame(OTHER, at(BLOCK, 7), Access::Read), ours);
-    process.write(CPU, at(BLOCK, 7), 99);
+    assert_ne!(child.frame(OTHER, at(HUGE, 7), Access::Read), ours);
+    process.write(CPU, at(HUGE, 7), 99);
     world.at_rest(&[&device]);
-    assert!(holds(&child, BLOCK, |_| true), "the child has what the block contained");
-    process.write(CPU, at(BLOCK, 7), 8);
+    assert!(holds(&child, HUGE, |_| true), "the child has what the huge page contained");
+    process.write(CPU, at(HUGE, 7), 8);
     device.release(MakeDirty::Yes);
     end(&world, &[&process, &child]);
 }
 
-/// INV-FORK-BLOCK: the copies are single frames, of which there are enough, and no block is free.
-fn a_fork_of_a_pinned_block_needs_no_free_block<I: Isa>() {
+/// INV-FORK-HUGE: the copies are single frames, of which there are enough, and no block is free.
+fn a_fork_of_a_pinned_huge_leaf_needs_no_free_block<I: Isa>() {
     let (world, process) = mapped::<I>();
     world.set(MmSetting::CowPageTables, "never");
     // Every second frame of the rest is free.
@@ -201,11 +202,11 @@ fn a_fork_of_a_pinned_block_needs_no_free_block<I: Isa>() {
     (0..used / 2).for_each(|page| process.unmap(at(singles, 2 * page), 1));
     let block = world.on(CPU, |mm| mm.tlb().alloc(mm.tlb().request(Order::PMD)));
     assert!(block.is_err() && world.on(CPU, |mm| mm.tlb().frames().available()) > 1000, "free frames, and no block");
-    let device = process.take(CPU, at(BLOCK, 7), 1, GupCall::Pin(GupFlags::WRITE)).expect("mapped");
+    let device = process.take(CPU, at(HUGE, 7), 1, GupCall::Pin(GupFlags::WRITE)).expect("mapped");
     let child = process.fork();
-    process.write(CPU, at(BLOCK, 7), 99);
-    assert_eq!((device.read(0), child.read(OTHER, at(BLOCK, 7))), (99, 8));
-    assert!(holds(&child, BLOCK, |_| true));
+    process.write(CPU, at(HUGE, 7), 99);
+    assert_eq!((device.read(0), child.read(OTHER, at(HUGE, 7))), (99, 8));
+    assert!(holds(&child, HUGE, |_| true));
     device.release(MakeDirty::Yes);
     end(&world, &[&process, &child]);
 }
@@ -220,7 +221,7 @@ fn a_table_is_shared_again_once_its_huge_pages_are_gone<I: Isa>() {
         world.count(Counter::PwForkEntries) - entries
     };
     assert_eq!([copied(), copied()], [1; 2], "the huge page, and nothing of the table beside it");
-    process.unmap(BLOCK, PAGES);
+    process.unmap(HUGE, PAGES);
     let shared = world.count(Counter::PwTableShared);
     assert_eq!(copied(), 0);
     assert_eq!(copied(), 0);
@@ -228,7 +229,7 @@ fn a_table_is_shared_again_once_its_huge_pages_are_gone<I: Isa>() {
     end(&world, &[&process]);
 }
 
-/// A store splits a block that a fork has shared, while another thread discards all of it.
+/// A store splits a huge leaf that a fork has shared, while another thread discards all of it.
 ///
 /// INV-SPLIT-HIDDEN: afterwards each page is empty, or has the store that came after the discard.
 fn split_beside_a_discard<I: Isa>(seed: u64) -> bool {
@@ -240,8 +241,8 @@ fn split_beside_a_discard<I: Isa>(seed: u64) -> bool {
     let (stored, discarded) = (process.space.clone(), process.space.clone());
     let [stores, discards] = [(); 2].map(|()| Rc::clone(&world));
     let programs: Vec<CoroutineBody> = vec![
-        Box::new(move || stores.store(CPU, &stored, at(BLOCK, 1), 50)),
-        Box::new(move || discards.advise(OTHER, &discarded, BLOCK, PAGES, Advice::DontNeed)),
+        Box::new(move || stores.store(CPU, &stored, at(HUGE, 1), 50)),
+        Box::new(move || discards.advise(OTHER, &discarded, HUGE, PAGES, Advice::DontNeed)),
     ];
     if seed.is_multiple_of(2) {
         race(&world, seed, programs)
@@ -249,31 +250,31 @@ fn split_beside_a_discard<I: Isa>(seed: u64) -> bool {
         race_in_two_turns(&world, seed, programs)
     }
     let sound = WRITTEN.iter().all(|page| {
-        let value = process.read(CPU, at(BLOCK, *page));
+        let value = process.read(CPU, at(HUGE, *page));
         value == 0 || *page == 1 && value == 50
     });
-    let sound = sound && holds(&child, BLOCK, |_| true);
+    let sound = sound && holds(&child, HUGE, |_| true);
     end(&world, &[&process, &child]);
     sound
 }
 
 /// INV-GUP-EXCLUSIVE: a reference may be on a page that others have, a pin may not.
-fn a_pin_for_reading_splits_a_block_only_if_it_is_shared<I: Isa>() {
+fn a_pin_for_reading_splits_a_huge_leaf_only_if_it_is_shared<I: Isa>() {
     let none = GupFlags::empty();
     for (call, split) in
         [(GupCall::Get(none), false), (GupCall::Pin(none), true), (GupCall::Pin(GupFlags::LONGTERM), true)]
     {
         let (world, process) = mapped::<I>();
-        process.take(CPU, at(BLOCK, 7), 1, call).expect("mapped").release(MakeDirty::No);
-        assert_eq!(process.leaf_level(BLOCK), Some(Level::PMD), "{call:?}");
+        process.take(CPU, at(HUGE, 7), 1, call).expect("mapped").release(MakeDirty::No);
+        assert_eq!(process.leaf_level(HUGE), Some(Level::PMD), "{call:?}");
         let child = process.fork();
-        let device = child.take(OTHER, at(BLOCK, 7), 1, call).expect("mapped");
+        let device = child.take(OTHER, at(HUGE, 7), 1, call).expect("mapped");
         let level = if split { Level::PTE } else { Level::PMD };
-        assert_eq!((child.leaf_level(BLOCK), process.leaf_level(BLOCK)), (Some(level), Some(Level::PMD)), "{call:?}");
-        process.write(CPU, at(BLOCK, 7), 99);
+        assert_eq!((child.leaf_level(HUGE), process.leaf_level(HUGE)), (Some(level), Some(Level::PMD)), "{call:?}");
+        process.write(CPU, at(HUGE, 7), 99);
         assert_eq!(device.read(0), 8, "{call:?}: the parent stores to its own page");
         if split {
-            child.write(OTHER, at(BLOCK, 7), 77);
+            child.write(OTHER, at(HUGE, 7), 77);
             assert_eq!(device.read(0), 77, "{call:?}");
         }
         device.release(MakeDirty::No);
@@ -281,7 +282,7 @@ fn a_pin_for_reading_splits_a_block_only_if_it_is_shared<I: Isa>() {
     }
 }
 
-fn a_block_moves_whole_or_is_split<I: Isa>() {
+fn a_huge_leaf_moves_whole_or_is_split<I: Isa>() {
     for (to, level) in [(BASE.add(1 << 30), Level::PMD), (BASE.add((1 << 30) + PAGE_SIZE), Level::PTE)] {
         let (world, process) = mapped::<I>();
         let len = 4 * SPAN;
@@ -290,37 +291,37 @@ fn a_block_moves_whole_or_is_split<I: Isa>() {
         world.on(CPU, |mm| mm.mremap(&process.space, &request)).expect("nothing is in the way");
         world.at_rest(&[]);
         assert_eq!(process.leaf_level(to.add(SPAN)), Some(level));
-        assert!(process.touch(OTHER, BLOCK, Access::Read).is_err());
+        assert!(process.touch(OTHER, HUGE, Access::Read).is_err());
         assert!(holds(&process, to.add(SPAN), |_| true));
         end(&world, &[&process]);
     }
 }
 
 /// INV-RECLAIM-SMALL.
-fn a_page_out_takes_the_pages_of_a_block<I: Isa>() {
+fn a_page_out_takes_the_pages_of_a_huge_leaf<I: Isa>() {
     let (world, process) = mapped::<I>();
     let device = world.swap_to(2 * PAGES as u32);
     process.advise(BASE, 4 * PAGES, Advice::PageOut);
     assert_eq!((world.count(Counter::PswpOut), process.leaf_level(BASE)), (1 + PAGES, None));
-    assert_eq!((process.leaf_level(BLOCK), process.space.rss().pages()), (None, 0));
-    assert!(holds(&process, BLOCK, |_| true));
+    assert_eq!((process.leaf_level(HUGE), process.space.rss().pages()), (None, 0));
+    assert!(holds(&process, HUGE, |_| true));
     world.recount(&[&process]);
     TestProcess::end_all_at_rest(&[&process]);
     assert_eq!(device.used(), 0);
 }
 
 /// `folio_referenced_one`: pages that were all used, each through an entry of its own.
-fn a_block_counts_as_used_once_however_many_of_its_pages_were<I: Isa>() {
+fn a_huge_leaf_counts_as_used_once_however_many_of_its_pages_were<I: Isa>() {
     let (world, process) = mapped::<I>();
     world.swap_to(16);
     // Split, and one mapping again.
-    [Rights::READ, Rights::RW].iter().for_each(|rights| process.protect(at(BLOCK, 7), 1, *rights));
-    assert_eq!((process.leaf_level(BLOCK), process.mappings()), (Some(Level::PTE), 1));
-    assert!(holds(&process, BLOCK, |_| true));
+    [Rights::READ, Rights::RW].iter().for_each(|rights| process.protect(at(HUGE, 7), 1, *rights));
+    assert_eq!((process.leaf_level(HUGE), process.mappings()), (Some(Level::PTE), 1));
+    assert!(holds(&process, HUGE, |_| true));
     let active = || world.on(CPU, |mm| mm.tlb().frames().lru_pages(NODE, LruList::ActiveAnon));
     assert_eq!(active(), 0);
     assert_eq!(world.on(CPU, |mm| mm.reclaim(NODE, 1)), 1, "the small page");
-    assert!(world.count(Counter::PgScanProactive) >= PAGES, "the block was scanned");
+    assert!(world.count(Counter::PgScanProactive) >= PAGES, "the huge page was scanned");
     assert_eq!((active(), world.count(Counter::PgActivate)), (0, 0));
     world.recount(&[&process]);
     TestProcess::end_all_at_rest(&[&process]);

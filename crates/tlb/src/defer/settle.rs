@@ -1,13 +1,14 @@
-//! Paying deferred flushes: which CPUs have paid, and flushes of the others (INV-TLB-DEFERRED).
+//! Settling deferred flushes: which CPUs still owe, and their flushes (INV-TLB-DEFERRED).
 //!
 //! A space remembers the epoch of its latest deferral, on arm64 with the CPU that issued the
 //! invalidation ([`DeferredFlush`]), and the epoch up to which it has been flushed as a whole. A
-//! deferral is paid if the second covers it, or if the clocks of the ledger say so: on x86 those of
-//! the CPUs that run the space, unless they are lazy, since a CPU that joins later is caught up by
-//! the generation; on arm64 that of the CPU that issued.
+//! deferral is settled if the second covers it, or if the clocks of the ledger say so. On x86 those
+//! are the clocks of the CPUs that run the space and are not lazy, since the generation catches up
+//! a CPU that joins later. On arm64 it is the clock of the CPU that issued.
 //!
-//! Neighbours: [`Batch::settle`] pays what its batch deferred. [`crate::Gather`] pays when it is
-//! settled, and [`Tlb::flush_before_install`] before an entry is installed.
+//! Neighbours: [`Batch::settle`] settles what its batch deferred. [`crate::Gather`] flushes what
+//! others deferred when it is settled, and [`Tlb::flush_before_install`] before an entry is
+//! installed.
 //!
 //! Not guaranteed: that a space that was flushed is known to be; then it is flushed once more.
 
@@ -32,36 +33,36 @@ impl<P: Platform> Tlb<P> {
         self.use_context(context, LineUse::Load);
         let (key, _) = self.frames().table(table).pending();
         has_gather(key) && context.is_flush_pending()
-            || self.unpaid(context, key).is_some()
-            || context.unplaced().is_some_and(|deferred| !self.has_paid(context, deferred))
+            || self.owed_under(context, key).is_some()
+            || context.unplaced().is_some_and(|deferred| !self.is_settled(context, deferred))
     }
 
-    /// Whether a table of the space may have a key that is not paid.
+    /// Whether a table of the space may have a key that is not settled.
     ///
     /// For a caller that would have to visit many tables to find it.
     pub fn may_owe_flush_anywhere(&self, context: &TlbContext) -> bool {
         self.use_context(context, LineUse::Load);
-        context.deferred().is_some_and(|deferred| !self.has_paid(context, deferred))
+        context.deferred().is_some_and(|deferred| !self.is_settled(context, deferred))
     }
 
-    /// Flushes a space if something deferred in it may not be paid; returns whether it was not.
+    /// Flushes a space if something deferred in it may be owed; returns whether it was.
     #[cold]
     pub(crate) fn flush_deferred(&self, context: &TlbContext) -> bool {
-        let Some(epoch) = self.begin_paying(context) else { return false };
+        let Some(epoch) = self.begin_settling(context) else { return false };
         self.flush(context, FlushInfo { range: None, level: Level::PTE, freed_tables: false });
         context.note_flushed(epoch);
         true
     }
 
-    /// If something deferred in the space is not paid: the epoch up to which a flush of the whole
-    /// space pays, if it begins now.
+    /// The epoch up to which a flush of the whole space settles, if it begins now.
     ///
-    /// The caller flushes, and then calls [`TlbContext::note_flushed`]. What is deferred meanwhile
-    /// bears a later epoch: it was sampled after its entry was edited, so an edit that the flush may
-    /// miss is sampled after the flush began.
-    pub(crate) fn begin_paying(&self, context: &TlbContext) -> Option<u64> {
+    /// `None` if nothing deferred in the space is owed. The caller flushes, and then calls
+    /// [`TlbContext::note_flushed`]. A flush that is deferred meanwhile has a later epoch: it was
+    /// sampled after its entry was edited, so an edit that the flush may miss is sampled after the
+    /// flush began.
+    pub(crate) fn begin_settling(&self, context: &TlbContext) -> Option<u64> {
         let deferred = context.deferred()?;
-        if self.has_paid(context, deferred) {
+        if self.is_settled(context, deferred) {
             return None;
         }
         plant!(EpochStillOpen => return Some(self.ledger().sample() + 1));
@@ -71,20 +72,22 @@ impl<P: Platform> Tlb<P> {
         Some(epoch)
     }
 
-    /// Whether no CPU can hold what was deferred: the space was flushed since, or the clocks say so.
+    /// Whether no CPU can hold what was deferred.
+    ///
+    /// The space was flushed since, or the clocks say so.
     ///
     /// Clocks say nothing while a batch lets translations linger and has not moved the generation:
     /// a CPU that runs another space may come back to what it has kept (INV-LINGER-GENERATION).
-    pub(crate) fn has_paid(&self, context: &TlbContext, deferred: DeferredFlush) -> bool {
-        let paid = |cpu: CpuId| self.ledger().has_reached(cpu, deferred.epoch());
+    pub(crate) fn is_settled(&self, context: &TlbContext, deferred: DeferredFlush) -> bool {
+        let has_flushed = |cpu: CpuId| self.ledger().has_reached(cpu, deferred.epoch());
         context.is_flushed(deferred)
             || match (self.fx().caps().shootdown, deferred.issuer()) {
                 (ShootdownKind::Ipi, _) => {
                     !plant!(ClocksBeforeGeneration; false, context.has_lingerers())
-                        && context.cpus().iter().all(|cpu| self.is_lazy(cpu) || paid(cpu))
+                        && context.cpus().iter().all(|cpu| self.is_lazy(cpu) || has_flushed(cpu))
                 }
-                (ShootdownKind::Broadcast, Some(issuer)) => paid(plant!(OwnClockAsked; self.fx().cpu(), issuer)),
-                (ShootdownKind::Broadcast, None) => self.fx().online().iter().all(paid),
+                (ShootdownKind::Broadcast, Some(issuer)) => has_flushed(plant!(OwnClockAsked; self.fx().cpu(), issuer)),
+                (ShootdownKind::Broadcast, None) => self.fx().online().iter().all(has_flushed),
             }
     }
 
@@ -92,26 +95,28 @@ impl<P: Platform> Tlb<P> {
         self.cpus.get(cpu).lazy.load(Ordering::SeqCst)
     }
 
-    /// x86: makes the CPUs in `cpus` that have not paid up to `epoch` forget everything.
+    /// x86: flushes everything on the CPUs in `cpus` whose clocks are behind `epoch`.
     ///
-    /// Those that are lazy are caught up by generation, those that are offline flush before they
-    /// run anything. Returns whether all had paid.
-    pub(crate) fn flush_unpaid(&self, cpus: CpuMask, epoch: u64) -> bool {
+    /// The generation catches up those that are lazy, and those that are offline flush before they
+    /// run anything. Returns whether there was no CPU to flush.
+    pub(crate) fn flush_behind(&self, cpus: CpuMask, epoch: u64) -> bool {
         let mut owing = cpus.and(&self.fx().online());
         owing.retain(|cpu| !self.is_lazy(cpu) && !self.ledger().has_reached(cpu, epoch));
-        self.count(Counter::PwTlbPaidAlready, u64::from(cpus.without(&owing).count()));
+        self.count(Counter::PwTlbSettledAlready, u64::from(cpus.without(&owing).count()));
         if owing.is_empty() {
             return true;
         }
-        // Whoever flushes from here on has paid.
+        // A CPU that flushes from here on is not behind.
         self.ledger().begin_epoch();
         self.flush_everything(&owing);
         false
     }
 
-    /// arm64: ends what `issuer` has issued up to `epoch`, all of it of one space if `only` names
-    /// it. Another CPU's barrier would prove nothing (Arm ARM D8.14.5), so elsewhere, or if several
-    /// have issued, it is issued again. Returns whether there was nothing to wait for.
+    /// arm64: completes the invalidations that `issuer` has issued up to `epoch`.
+    ///
+    /// If `only` names a space, all of them are of that space. Another CPU's barrier would prove
+    /// nothing (Arm ARM D8.14.5). So on another CPU, or if several CPUs have issued, they are
+    /// issued again. Returns whether there was nothing to wait for.
     pub(crate) fn complete_issued(&self, issuer: Option<CpuId>, epoch: u64, only: Option<&TlbContext>) -> bool {
         match only {
             _ if issuer.is_some_and(|issuer| self.ledger().has_reached(issuer, epoch)) => return true,
@@ -125,7 +130,7 @@ impl<P: Platform> Tlb<P> {
                 return plant!(CompleteElsewhere; { self.complete(); false }, !self.flush_deferred(context));
             }
             None => {
-                // What all CPUs have paid is older than the epoch that begins.
+                // What the flush settles is older than the epoch that begins.
                 self.ledger().begin_epoch();
                 self.flush_everything(&CpuMask::EMPTY);
             }
@@ -139,21 +144,21 @@ impl<P: Platform> Batch<'_, P> {
     ///
     /// # Panics
     /// In debug builds when the caller may not wait for other CPUs.
-    // In the caller, who would have to copy half a kilobyte of `self` for a call.
+    // Inlined: a call would have to copy half a kilobyte of `self`.
     #[inline]
     pub fn settle(mut self) {
-        self.pay();
+        self.flush_and_free();
     }
 }
 
 impl<P: Platform> Batch<'_, P> {
-    /// Waits for the deferred flushes; returns whether all had been paid.
+    /// Waits for the deferred flushes; returns whether all were settled before.
     fn wait_for_flushes(&self) -> bool {
         match (self.tlb.fx().caps().shootdown, &self.only) {
-            _ if self.tlb.ledger().has_passed(self.epoch) => true,
+            _ if self.tlb.ledger().clocks_have_reached(self.epoch) => true,
             (_, Some(only)) if only.is_flushed_up_to(self.epoch) => true,
             (ShootdownKind::Ipi, Some(only)) => !self.tlb.flush_deferred(only),
-            (ShootdownKind::Ipi, None) => self.tlb.flush_unpaid(self.cpus, self.epoch),
+            (ShootdownKind::Ipi, None) => self.tlb.flush_behind(self.cpus, self.epoch),
             (ShootdownKind::Broadcast, only) => self.tlb.complete_issued(self.issuer, self.epoch, only.as_deref()),
         }
     }
@@ -164,11 +169,11 @@ impl<P: Platform> DetachedHolder<P> for Batch<'_, P> {
         (&mut self.detached, self.tlb.frames())
     }
 
-    fn pay(&mut self) {
+    fn flush_and_free(&mut self) {
         if self.entries > 0 {
             self.tlb.count(Counter::PwTlbBatchEntries, u64::from(self.entries));
-            let paid = self.tlb.attribute_flushes(Counter::PwTlbBatchWaits, || self.wait_for_flushes());
-            self.tlb.count(if paid { Counter::PwTlbBatchPaid } else { Counter::PwTlbBatchFlushed }, 1);
+            let settled = self.tlb.attribute_flushes(Counter::PwTlbBatchWaits, || self.wait_for_flushes());
+            self.tlb.count(if settled { Counter::PwTlbBatchSettled } else { Counter::PwTlbBatchFlushed }, 1);
         }
         (self.entries, self.cpus, self.epoch, self.only) = (0, CpuMask::EMPTY, 0, None);
         self.detached.release(self.tlb.frames());
@@ -181,8 +186,8 @@ impl<P: Platform> Drop for Batch<'_, P> {
             return;
         }
         let owing = self.issuer.map_or(self.cpus, CpuMask::of);
-        // Several issuers owe together what each of them owes, which the ledger can't say; nor can
-        // one of their CPUs pay it.
+        // Each of several issuers owes its own invalidations. The ledger cannot say so, and no one
+        // CPU can complete those of all. So they are completed now.
         let key = if self.issuer.is_none() && self.tlb.fx().caps().shootdown == ShootdownKind::Broadcast {
             self.tlb.complete_issued(None, self.epoch, None);
             DebtKey::NONE
