@@ -3,15 +3,13 @@
 //! One rule per module: [`length`], [`opening`], [`leftovers`], [`entry_stores`], [`invariants`],
 //! [`counters`], [`decisions`], [`huge_pages`], [`links`], [`linux_calls`], [`lock_order`],
 //! [`names`], [`packages`], [`plants`], [`prose`], [`scheduling_points`], [`test_files`].
-//! [`readme`] writes the README of a package. [`exceptions`] lists the exceptions and their
-//! reasons.
+//! [`readme`] writes the README of a package. No rule has exceptions.
 //!
 //! Not guaranteed: that a comment is true, or a name good.
 
 mod counters;
 mod decisions;
 mod entry_stores;
-mod exceptions;
 mod huge_pages;
 mod invariants;
 mod leftovers;
@@ -96,11 +94,6 @@ pub(crate) enum Breach {
         columns: usize,
         /// Columns allowed.
         limit: usize,
-    },
-    /// An exception that is no longer needed.
-    StaleException {
-        /// Its reason.
-        reason: &'static str,
     },
     /// A doc comment whose first line is not one sentence.
     FirstLine,
@@ -225,7 +218,6 @@ impl fmt::Display for Breach {
             Self::BareName { name } => write!(f, "{name} means nothing without its module: add a noun"),
             Self::FirstLine => f.write_str("the first line of a doc comment is not one sentence with a full stop"),
             Self::Wording { wording, instead } => write!(f, "\"{wording}\": {instead}"),
-            Self::StaleException { reason } => write!(f, "the exception is not needed ({reason}): delete its row"),
             Self::NoOpening => f.write_str("does not begin with //! and its purpose"),
             Self::NotATest => f.write_str("is in no test binary: name it in tests/main.rs"),
             Self::Leftover { word } => write!(f, "{word}: finish it or delete it"),
@@ -279,11 +271,6 @@ impl Finding {
     fn at(file: &File, offset: usize, breach: Breach) -> Self {
         Self { path: file.path.clone(), line: file.line_of(offset), breach }
     }
-
-    /// An exception for `path` that nothing needs.
-    fn stale(path: &str, reason: &'static str) -> Self {
-        Self { path: path.into(), line: 0, breach: Breach::StaleException { reason } }
-    }
 }
 
 /// Checks every rule, prints each finding, and fails if there is one.
@@ -296,9 +283,8 @@ pub(crate) fn run(generated: Generated) -> Result<(), Error> {
     findings.extend(files.iter().flat_map(leftovers::check));
     findings.extend(test_files::check(&workspace, &files));
     findings.extend(files.iter().flat_map(entry_stores::check));
-    let mut reading = names::check(&files);
-    reading.extend(prose::check(&files, &documents));
-    findings.extend(exceptions::ratchet(reading, exceptions::PENDING));
+    findings.extend(names::check(&files));
+    findings.extend(prose::check(&files, &documents));
     findings.extend(invariants::run(&workspace, &files, &documents, generated)?);
     findings.extend(links::check(&workspace.workspace_root, &documents));
     findings.extend(decisions::check(&documents));
