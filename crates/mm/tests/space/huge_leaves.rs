@@ -160,8 +160,7 @@ fn a_call_on_all_of_it_leaves_a_huge_leaf_whole<I: Isa>() {
     end(&world, &[&process]);
 }
 
-/// INV-GUP-EXCLUSIVE: the copy of a pinned huge leaf is the child's, and the parent's stays
-/// exclusive.
+/// INV-GUP-EXCLUSIVE: the child gets a copy of a pinned huge leaf; the parent's stays exclusive.
 fn fork_shares_a_huge_leaf_and_copies_a_pinned_one<I: Isa>() {
     let (world, process) = mapped::<I>();
     let child = process.fork();

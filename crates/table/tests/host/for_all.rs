@@ -120,8 +120,7 @@ fn a_huge_leaf_is_left_to_a_fork_and_hides_no_table_behind_it<I: Isa>() {
     assert_eq!([HUGE, BESIDE, FURTHER].map(has), [None, Some(Pfn::new(600)), Some(Pfn::new(601))]);
 }
 
-/// What is pending in no table may be pending anywhere, so it is flushed before an entry is
-/// installed.
+/// A deferred flush that no table records may be of any entry, so an install makes it first.
 fn a_table_made_for_all_flushes_what_has_no_place<I: Isa>() {
     let (space, child) = sharing::<I>();
     let own = VirtAddr::new(1 << 39);
