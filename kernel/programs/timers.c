@@ -2,6 +2,7 @@
 /* Tests INV-KERNEL-TIMER. */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdint.h>
@@ -13,6 +14,7 @@
 #include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/times.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -253,6 +255,85 @@ static void burn(long ms)
         ;
 }
 
+/* The minor faults of the process since the last call. */
+static long faults(void)
+{
+    static long before;
+    struct rusage own;
+    getrusage(RUSAGE_SELF, &own);
+    long more = own.ru_minflt - before;
+    before = own.ru_minflt;
+    return more;
+}
+
+/* How the faults of a call on PAGES fresh pages were counted: all, none, or their number. The stack and the data may add a few. */
+static void counted(const char *name)
+{
+    long more = faults();
+    if (more >= PAGES && more < PAGES + 8)
+        printf(" %s all", name);
+    else if (more < 8)
+        printf(" %s none", name);
+    else
+        printf(" %s %ld", name, more);
+}
+
+static char *fresh(int flags)
+{
+    char *memory = mmap(0, PAGES * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
+    madvise(memory, PAGES * PAGE, MADV_NOHUGEPAGE);
+    faults();
+    return memory;
+}
+
+/* Faults that calls take for the process, also in the memory of another one. */
+static void faults_of_calls(void)
+{
+    static char page[PAGE] = { 1 };
+    struct iovec from[PAGES], to = { 0, PAGES * PAGE };
+    char *memory = fresh(0);
+    int wait_for_end[2], status, zeroes = open("/dev/zero", O_RDONLY);
+    printf("faults:");
+    for (int i = 0; i < PAGES; i++)
+        from[i] = (struct iovec){ page, PAGE };
+    faults();
+    mmap(memory, PAGES * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_POPULATE, -1, 0);
+    counted("MAP_POPULATE");
+    memory = fresh(0);
+    mlock(memory, PAGES * PAGE);
+    counted("mlock");
+    munlock(memory, PAGES * PAGE);
+    memory = fresh(0);
+    madvise(memory, PAGES * PAGE, MADV_POPULATE_WRITE);
+    counted("MADV_POPULATE_WRITE");
+    memory = fresh(0);
+    read(zeroes, memory, PAGES * PAGE);
+    counted("read");
+    memory = fresh(0);
+    pipe(wait_for_end);
+    pid_t child = fork();
+    if (child == 0) {
+        struct rusage own;
+        close(wait_for_end[1]);
+        getrusage(RUSAGE_SELF, &own);
+        long before = own.ru_minflt;
+        read(wait_for_end[0], page, 1);
+        getrusage(RUSAGE_SELF, &own);
+        _exit(own.ru_minflt - before < 16);
+    }
+    to.iov_base = memory;
+    /* Copied by the fork's first stores. */
+    page[0] = 2;
+    faults();
+    process_vm_writev(child, from, PAGES, &to, 1, 0);
+    counted("process_vm_writev");
+    close(wait_for_end[1]);
+    wait(&status);
+    printf(" the other none %d\n", WEXITSTATUS(status));
+    close(wait_for_end[0]);
+    close(zeroes);
+}
+
 static void usage(void)
 {
     struct rusage own, child, before;
@@ -300,6 +381,7 @@ int main(int argc, char **argv)
     posix();
     queues();
     usage();
+    faults_of_calls();
     long long drift = now(CLOCK_REALTIME) - now(CLOCK_MONOTONIC) - offset;
     printf("clocks agree: %d, date: %d\n", drift < 100 * MS && drift > -100 * MS, now(CLOCK_REALTIME) / 1000000000 > 1700000000);
     fflush(stdout);

@@ -17,7 +17,7 @@ crate::named_table! {
         NumaLocal = "numa_local", "Blocks that came from the node of the CPU that allocated them.";
         NumaOther = "numa_other", "Blocks that came from another node than that of the CPU that allocated them.";
         PgFree = "pgfree", "Base pages given back to the allocator.";
-        PgFault = "pgfault", "Page faults, minor and major.";
+        PgFault = "pgfault", "Page faults, minor, major and failed, those taken inside memory calls included; an access that its mapping refuses is none.";
         PgMajFault = "pgmajfault", "Page faults that waited for a device.";
         PswpIn = "pswpin", "Pages read from swap.";
         PswpOut = "pswpout", "Pages written to swap.";
@@ -58,6 +58,7 @@ crate::named_table! {
         PwClearYields = "pw_clear_yields", "Chances to yield while one block is cleared by weakly ordered stores.";
         PwClearMeasurements = "pw_clear_measurements", "Measurements that choose the stores for clearing: a calibration, and a set of the cache probe each. If 0, the assumptions apply.";
         PwFaultAround = "pw_fault_around", "Cached file pages that fault-around mapped beside the page that faulted.";
+        PwFailedFault = "pw_failed_fault", "The part of pgfault that served no access: past the end of a file, at a guard, after a device error, or without memory.";
         PwSpuriousFault = "pw_spurious_fault", "Faults whose entry already allowed the access.";
         PwRmapNodes = "pw_rmap_nodes", "Nodes of the tree of forks that walks of the reverse map looked at.";
         NumaPteUpdates = "numa_pte_updates", "Entries that a scan made inaccessible, so that the next access of the page is a hint fault.";

@@ -233,10 +233,7 @@ fn serve_fault(thread: &mut Thread, va: VirtAddr, access: Access) -> Result<(), 
         served
     });
     match served {
-        Ok(kind) => {
-            thread.noted.note_fault(kind);
-            Ok(())
-        }
+        Ok(_) => Ok(()),
         Err(error) => {
             let (signal, code) = match error {
                 FaultError::NotMapped { .. } | FaultError::Guarded { .. } => (signal::SIGSEGV, signal::SEGV_MAPERR),

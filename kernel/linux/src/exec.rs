@@ -31,7 +31,7 @@ use crate::run_queue::Scheduling;
 use crate::segments::{ElfProgram, MappedProgram, PLATFORM, PROGRAM_HEADER};
 use crate::signal::{self, PendingSignals, SigActions, SignalCheck, SignalSet};
 use crate::task::{self, INIT, Thread, ThreadEntry};
-use crate::usage::Usage;
+use crate::usage::{Accounted, Usage};
 use alloc::boxed::Box;
 use alloc::string::{String, ToString};
 use alloc::sync::Arc;
@@ -400,7 +400,7 @@ pub(crate) fn start_init(options: &Options) {
         resume: None,
         deadline: None,
         usage: Usage::default(),
-        accounted: 0,
+        accounted: Accounted::default(),
         noted: Usage::default(),
     }));
 }

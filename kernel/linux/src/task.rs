@@ -20,7 +20,7 @@ use crate::pipe::PipeEnd;
 use crate::process::{ExitStatus, Process};
 use crate::run_queue::{RunQueue, Scheduling};
 use crate::signal::{PendingSignals, SigActions, SignalCheck, SignalSet, count_stop};
-use crate::usage::Usage;
+use crate::usage::{Accounted, Usage};
 pub(crate) use crate::wait_reason::{CallRestart, WaitReason};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -139,7 +139,7 @@ pub(crate) struct Thread {
     pub(crate) deadline: Option<u64>,
     /// What it used, and until when; what it used since then.
     pub(crate) usage: Usage,
-    pub(crate) accounted: u64,
+    pub(crate) accounted: Accounted,
     pub(crate) noted: Usage,
 }
 

@@ -7,9 +7,10 @@
 //! shared and swapped sizes, which Linux does not count either; blocks of files, which are in
 //! memory.
 
+use crate::memory::mm;
 use crate::task::{Scheduler, TaskId, Thread};
 use pagewright_hal::time;
-use pagewright_mm::fault::FaultKind;
+use pagewright_mm::fault::FaultCounts;
 
 const NS: u64 = 1_000_000_000;
 
@@ -30,6 +31,14 @@ pub(crate) struct Usage {
     peak_rss: u64,
 }
 
+/// Until when what a thread used on its CPU is accounted.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Accounted {
+    ns: u64,
+    /// The faults of the CPU.
+    faults: FaultCounts,
+}
+
 impl Usage {
     /// CPU time in user mode and in the kernel, split as the ticks met it (`cputime_adjust`).
     pub(crate) fn user_and_kernel_ns(&self) -> (u64, u64) {
@@ -48,11 +57,6 @@ impl Usage {
         self.waited += other.waited;
         self.preempted += other.preempted;
         self.peak_rss = self.peak_rss.max(other.peak_rss);
-    }
-
-    /// Notes a fault that was served.
-    pub(crate) fn note_fault(&mut self, kind: FaultKind) {
-        *(if kind == FaultKind::Major { &mut self.major_faults } else { &mut self.minor_faults }) += 1;
     }
 
     /// Notes the peak of an address space that ends, or that is still there.
@@ -84,11 +88,17 @@ impl Usage {
     }
 }
 
+impl Accounted {
+    fn now() -> Self {
+        Self { ns: time::now_ns(), faults: mm().faults_of_this_cpu() }
+    }
+}
+
 impl Thread {
-    /// Begins a slice on this CPU, whose ticks so far were not this thread's.
+    /// Begins a slice on this CPU, whose ticks and faults so far were not this thread's.
     pub(crate) fn begin_slice(&mut self) {
         time::take_ticks();
-        self.accounted = time::now_ns();
+        self.accounted = Accounted::now();
     }
 }
 
@@ -97,10 +107,12 @@ impl Scheduler {
     ///
     /// The thread runs on this CPU. Its timers of CPU time expire.
     pub(crate) fn account(&mut self, thread: &mut Thread) {
-        let now = time::now_ns();
+        let (now, then) = (Accounted::now(), thread.accounted);
         let mut more = core::mem::take(&mut thread.noted);
         (more.user_ticks, more.kernel_ticks) = time::take_ticks();
-        more.cpu_ns = now.saturating_sub(thread.accounted);
+        more.cpu_ns = now.ns.saturating_sub(then.ns);
+        more.minor_faults = now.faults.minor - then.faults.minor;
+        more.major_faults = now.faults.major - then.faults.major;
         thread.accounted = now;
         thread.usage.add(&more);
         self.process(thread.process).usage.add(&more);

@@ -54,7 +54,7 @@ const BY_TIMER: &[&str] = &["pgreuse", "pw_cow_copy", "pw_entry_stores", "pw_pag
 /// The counts of programs in which threads or processes run concurrently.
 ///
 /// Without those that depend on their order, such as whether a page is copied or reused, and
-/// without those of refused accesses, which a capture does not have.
+/// without those of failed faults, which a capture does not have.
 const OVERLAPPING: &[&str] = &["pw_pages_zeroed", "pw_fault_around", "pw_fork", "pw_fork_entries", "pw_entry_stores"];
 /// The counts of programs whose threads share pages.
 ///

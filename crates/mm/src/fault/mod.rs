@@ -34,6 +34,7 @@
 //! **INV-FAULT-RETRY** A fault that lost a race has changed nothing and starts over. Each lost
 //! attempt means that another operation made progress.
 
+mod account;
 mod anon;
 mod cow;
 mod file;
@@ -43,6 +44,7 @@ mod precleared;
 mod swap;
 mod unshare;
 
+pub use account::FaultCounts;
 pub(crate) use precleared::{ClearedPageSource, NewPages, PreclearedPages};
 
 use crate::error::FaultError;
@@ -162,23 +164,6 @@ impl<P: Platform> Mm<P> {
         self.declare_return_of(|| self.fault_counted(space, FaultRequest::touch(va, access)))
     }
 
-    /// The same, within a call.
-    pub(crate) fn fault_counted(&self, space: &Space<P>, request: FaultRequest<'_>) -> Result<FaultKind, FaultError> {
-        let served = self.fault_in(space, request);
-        self.tlb.count(Counter::PgFault, 1);
-        match served {
-            Ok(kind) => {
-                space.count_fault(self.fx().cpu(), kind);
-                if kind == FaultKind::Major {
-                    self.tlb.count(Counter::PgMajFault, 1);
-                }
-            }
-            Err(FaultError::OutOfMemory(_)) => self.tlb.count(Counter::OomKill, 1),
-            Err(_) => {}
-        }
-        served
-    }
-
     /// Brings back the page of an entry that says that it is in swap, whatever its mapping allows.
     ///
     /// An entry of another kind is left as it is.
@@ -195,7 +180,7 @@ impl<P: Platform> Mm<P> {
     }
 
     /// Serves a fault within a call, and does not count it.
-    pub(crate) fn fault_in(&self, space: &Space<P>, request: FaultRequest<'_>) -> Result<FaultKind, FaultError> {
+    fn fault_in(&self, space: &Space<P>, request: FaultRequest<'_>) -> Result<FaultKind, FaultError> {
         let FaultRequest { va, access, flags, pages: _ } = request;
         let (mut waited, mut hint_is_judged) = (false, false);
         loop {

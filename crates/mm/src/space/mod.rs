@@ -118,12 +118,15 @@ impl<P: Platform> Space<P> {
         self.fork_node
     }
 
-    /// Returns the number of faults that waited for no device (`min_flt`).
+    /// Returns the number of faults in it that waited for no device.
+    ///
+    /// It is `min_flt` of its program, unless other processes read or write its memory:
+    /// [`Mm::faults_of_this_cpu`] counts by task.
     pub fn minor_faults(&self) -> u64 {
         self.faults.sum(0)
     }
 
-    /// Returns the number of faults that waited for a device (`maj_flt`).
+    /// Returns the number of faults in it that waited for a device.
     pub fn major_faults(&self) -> u64 {
         self.faults.sum(1)
     }

@@ -6,6 +6,7 @@
 //! Not covered: the counters of the layers below ([`of_lower_layers`]), whose own tests count.
 
 mod large_folios;
+mod task_faults;
 
 use large_folios::{large_folios, splits_of_folios};
 use pagewright_arch::{Isa, on_both};
@@ -222,7 +223,7 @@ fn faults<I: Isa>() -> Vec<Operation<I>> {
                 scene.world.lab.sim().permit_allocations();
                 changes
             },
-            vec![(C::PgFault, 1), (C::OomKill, 1)],
+            vec![(C::PgFault, 1), (C::PwFailedFault, 1), (C::OomKill, 1)],
         ),
     ]
 }

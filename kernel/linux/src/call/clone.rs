@@ -12,7 +12,7 @@ use crate::record;
 use crate::run_queue::Scheduling;
 use crate::signal::{NSIG, PendingSignals, SigActions, SignalCheck};
 use crate::task::{CallStop, INIT, Scheduler, SyscallResult, TaskId, Thread, ThreadEntry, WaitReason, scheduler};
-use crate::usage::Usage;
+use crate::usage::{Accounted, Usage};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -206,7 +206,7 @@ fn clone_checked(thread: &mut Thread, request: &CloneRequest, number: Option<Tas
         resume: None,
         deadline: None,
         usage: Usage::default(),
-        accounted: 0,
+        accounted: Accounted::default(),
         noted: Usage::default(),
     });
     let mut scheduler = self::scheduler();

@@ -114,7 +114,7 @@ impl<P: Platform> Mm<P> {
         pages: Option<&dyn ClearedPageSource>,
     ) -> Result<(), MmError> {
         let access = access.ok_or(MmError::CannotPopulate { at })?;
-        match self.fault_in(space, FaultRequest::populate(at, access, pages)) {
+        match self.fault_counted(space, FaultRequest::populate(at, access, pages)) {
             Ok(_) => Ok(()),
             Err(FaultError::OutOfMemory(_)) => Err(MmError::NoMemoryToLock { at }),
             Err(_) => Err(MmError::CannotPopulate { at }),

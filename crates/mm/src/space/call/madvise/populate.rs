@@ -40,7 +40,7 @@ impl<P: Platform> Mm<P> {
                 }
             }
             let request = FaultRequest::populate(at, access, PreclearedPages::as_source(&precleared));
-            self.fault_in(space, request).map_err(|error| match error {
+            self.fault_counted(space, request).map_err(|error| match error {
                 FaultError::NotMapped { .. } => MmError::NotMapped { at },
                 FaultError::NotAllowed { .. } => MmError::AdviceNotApplicable { at, advice },
                 FaultError::Guarded { .. } | FaultError::PastEnd { .. } | FaultError::Device { .. } => {
