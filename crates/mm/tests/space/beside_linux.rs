@@ -238,8 +238,9 @@ impl TmpfsFileOps for TestAccess {
     }
 }
 
-/// A file of another user does not tell which of its pages are cached (`can_do_mincore`), and its
-/// pages stay (`can_do_file_pageout`).
+/// A file of another user does not tell which of its pages are cached (`can_do_mincore`).
+///
+/// Its pages stay, too (`can_do_file_pageout`).
 fn files_of_others_on_a_tmpfs_tell_nothing<I: Isa>() {
     let (world, process) = TestProcess::<I>::unjudged();
     world.swap_to(8);
