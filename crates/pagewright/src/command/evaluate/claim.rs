@@ -2,13 +2,15 @@
 //!
 //! Key types: [`Claim`], a row; [`Comparison`] and [`Promise`], with the functions that every
 //! row's verdict comes from ([`RULE`]). A figure with a band is judged by its whole band: if only a
-//! part of it agrees, the verdict is *undecided*. A row names the cells that it leaves out and the
-//! assumption that it rests on. A figure that this run did not obtain is no row.
+//! part of it agrees, the verdict is *undecided*. So it is if the row is about a size that the run did
+//! not reach ([`Claim::about`]). A row names the cells that it leaves out and the assumption that it
+//! rests on. A figure that this run did not obtain is no row.
 //!
 //! Not guaranteed: that a verdict on a measured figure is the same twice, if the figure is near its
 //! limit or the computer is busy.
 
 use super::Stats;
+use super::plot::size;
 use serde::Serialize;
 
 /// How a figure was obtained.
@@ -42,7 +44,8 @@ pub(crate) enum Comparison {
     Reproduced,
     /// Better by more than a tenth.
     Better,
-    /// One end of our band differs: the spread of the measurements, or of the assumed costs.
+    /// One end of our band differs: the spread of the measurements, or of the assumed costs. Or the
+    /// run did not reach the published size.
     Undecided,
     Differs,
 }
@@ -52,7 +55,7 @@ pub(crate) enum Comparison {
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Promise {
     Kept,
-    /// One end of our band misses it.
+    /// One end of our band misses it, or the run kept it as far as it got, and that is not all.
     Undecided,
     Missed,
 }
@@ -70,7 +73,8 @@ const TOLERANCE: f64 = 0.1;
 
 /// How the verdicts come about, for readers.
 pub(crate) const RULE: &str = "reproduced: our median is within 10 % of the published figure; better: it is better by more; differs: neither. \
-     kept, missed: a promise of ours. undecided: the median agrees, and one end of our band does not.";
+     kept, missed: a promise of ours. undecided: the median agrees, and one end of our band does not; or the run, without --full, \
+     did not reach the size that the row is about.";
 
 impl Verdict {
     /// The texts of all verdicts, those of the good ones first.
@@ -214,10 +218,27 @@ impl Claim {
         self
     }
 
-    /// Names what the row does not judge.
+    /// Names what the row does not judge, after what it names already.
     pub(crate) fn leaving_out(mut self, what: impl Into<String>) -> Self {
-        self.leaves_out = what.into();
+        let named = [std::mem::take(&mut self.leaves_out), what.into()];
+        self.leaves_out = named.into_iter().filter(|what| !what.is_empty()).collect::<Vec<_>>().join("; ");
         self
+    }
+
+    /// States that the row is about sizes up to `decides`, of which the run reached `reached`.
+    ///
+    /// A smaller size can miss a promise. It cannot keep one, nor compare with a published figure.
+    pub(crate) fn about(mut self, decides: u64, reached: u64) -> Self {
+        if reached >= decides {
+            return self;
+        }
+        self.verdict = match self.verdict {
+            Verdict::Published(_) => Verdict::Published(Comparison::Undecided),
+            Verdict::Promised(Promise::Kept) => Verdict::Promised(Promise::Undecided),
+            Verdict::Promised(_) => self.verdict,
+        };
+        let [decides, reached] = [decides, reached].map(size);
+        self.leaving_out(format!("{decides}, which --full decides: this run went up to {reached}"))
     }
 
     /// Names the assumption that the row rests on.
@@ -290,6 +311,22 @@ mod tests {
         let compared = [Comparison::more(&none, 0.9), Comparison::less(&none, 0.9), Comparison::near(&none, 0.9)];
         assert_eq!(compared, [Comparison::Differs; 3]);
         assert_eq!([Promise::at_least(&none, 0.9), Promise::at_most(&none, 0.9)], [Promise::Missed; 2]);
+    }
+
+    #[test]
+    fn a_size_that_the_run_did_not_reach_decides_nothing_but_a_miss() {
+        let promised = |verdict| Claim::promised("w", "l", "o", FigureKind::Counted, verdict).leaving_out("c");
+        let published = |verdict| Claim::published("w", "p", "s", "o", FigureKind::Counted, verdict);
+        let (decides, reached) = (64 << 30, 8 << 30);
+        let verdict = |row: Claim| row.about(decides, reached).verdict.name();
+        assert_eq!([Promise::Kept, Promise::Undecided].map(|of| verdict(promised(of))), ["undecided"; 2]);
+        assert_eq!(verdict(promised(Promise::Missed)), "missed");
+        let all = [Comparison::Reproduced, Comparison::Better, Comparison::Undecided, Comparison::Differs];
+        assert_eq!(all.map(|of| verdict(published(of))), ["undecided"; 4]);
+        let row = promised(Promise::Kept).about(decides, reached);
+        assert_eq!(row.leaves_out, "c; 64 GiB, which --full decides: this run went up to 8 GiB");
+        let row = promised(Promise::Kept).about(decides, decides);
+        assert_eq!((row.verdict.name(), row.leaves_out.as_str()), ("kept", "c"));
     }
 
     #[test]

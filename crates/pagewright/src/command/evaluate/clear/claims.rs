@@ -61,7 +61,7 @@ fn uncached_stores(grid: &Grid) -> Vec<Claim> {
         let (bytes, ours) = sizes.into_iter().find_map(|bytes| Some((bytes, movnti(bytes)?)))?;
         let shown = format!("{} × at {}, cold", ours.text(), size(bytes));
         let what = format!("MOVNTI against rep stosb, {}", size(bytes));
-        Some(published_row(&what, text, shown, Comparison::more(&ours, of)))
+        Some(published_row(&what, text, shown, Comparison::more(&ours, of)).about(sizes[0], bytes))
     };
     table.into_iter().filter_map(row).collect()
 }

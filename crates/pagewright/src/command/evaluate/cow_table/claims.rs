@@ -9,7 +9,8 @@ use super::fork_time::{ForkResults, ForkTimes};
 use super::large::LargeSpace;
 use super::memory::TableMemory;
 use super::parent::ForkMode;
-use super::{CowTableResults, UseCases};
+use super::snapshot::{ALL_STORES, PAUSE, Snapshots, TAIL};
+use super::{CowTableResults, LARGEST, LARGEST_IN_MATRIX, UseCases};
 use pagewright_types::{IsaKind, PAGE_SIZE};
 
 /// The mail of the series.
@@ -26,6 +27,10 @@ const FORK_GROWTH: f64 = 2.0;
 const SEQUENTIAL: f64 = 1.05;
 /// Classic in multiples of shared for a fork and exit of 1 GB.
 const FORK_EXIT: f64 = 10.0;
+/// The same for the pause of a snapshot of 1 GB.
+const SNAPSHOT_PAUSE: f64 = 10.0;
+/// Pause and stores of a snapshot, in multiples of those with a classic fork.
+const SNAPSHOT_STORES: f64 = 1.05;
 /// The same for cycles that store to one page under each table.
 const ONE_PAGE_PER_TABLE: f64 = 0.8;
 /// Microseconds of a read of `/proc/PID/status`.
@@ -55,6 +60,7 @@ fn use_cases(cases: &UseCases) -> Vec<Claim> {
         let cells = of_isa.map(|times| MatrixCell::of(times.cycle, |mode| times.gain(mode)));
         claims.extend(matrix(&cells.collect::<Vec<_>>(), figures));
     }
+    claims.extend(snapshot(&cases.snapshots));
     claims.extend(large(&cases.large));
     claims
 }
@@ -111,10 +117,10 @@ fn fork_of_largest(forks: &ForkResults) -> Option<Claim> {
     let times = forks.by_size.last()?;
     let figure = Stats::of(times.shared.clone());
     let what = format!("Fork of {} in one mapping, shared", size(times.bytes));
-    let limit = format!("at most {FORK_MICROS} µs, at 64 GiB");
+    let limit = format!("at most {FORK_MICROS} µs, up to {}", size(LARGEST));
     let ours = format!("{} µs", figure.text());
     let row = Claim::promised(what, &limit, ours, FigureKind::Measured, Promise::at_most(&figure, FORK_MICROS));
-    Some(row.because(COLD).leaving_out(NO_ENTRY))
+    Some(row.because(COLD).leaving_out(NO_ENTRY).about(LARGEST, times.bytes))
 }
 
 fn fork_growth(forks: &ForkResults) -> Option<Claim> {
@@ -122,10 +128,10 @@ fn fork_growth(forks: &ForkResults) -> Option<Claim> {
     let [small, large] = [first, last].map(|times| Stats::of(times.shared.clone()));
     let growth = large.over(&small);
     let what = format!("Fork of {} against {}, shared", size(last.bytes), size(first.bytes));
-    let limit = format!("at most {FORK_GROWTH} ×, up to 64 GiB");
+    let limit = format!("at most {FORK_GROWTH} ×, up to {}", size(LARGEST));
     let ours = format!("{} × ({} µs, {} µs)", growth.text(), large.text(), small.text());
     let row = Claim::promised(what, &limit, ours, FigureKind::Measured, Promise::at_most(&growth, FORK_GROWTH));
-    Some(row.because(COLD))
+    Some(row.because(COLD).about(LARGEST, last.bytes))
 }
 
 /// Tables that were copied although nothing forbade to share them.
@@ -162,12 +168,12 @@ fn touched(forks: &ForkResults) -> Option<Claim> {
     let kept = shared(first) == shared(last);
     let row = Claim::promised(
         what,
-        "the same at the smallest and the largest size",
+        &format!("the same from {} to {}", size(first.bytes), size(LARGEST)),
         ours,
         FigureKind::Counted,
         Promise::kept(kept),
     );
-    Some(row.leaving_out("records that a fork reads and does not change"))
+    Some(row.leaving_out("records that a fork reads and does not change").about(LARGEST, last.bytes))
 }
 
 /// The series' stores to a buffer of 512 MB.
@@ -286,11 +292,40 @@ pub(super) fn matrix(all: &[MatrixCell], figures: &MatrixFigures) -> Vec<Claim> 
         };
         let what = format!("{what}, classic against {}, {}", ForkMode::AGAINST_CLASSIC[way].name(), figures.name);
         let row = Claim::promised(what, &format!("at least {limit:.1} ×"), ours, figures.kind, verdict);
-        Some(row.leaving_out(figures.leaves_out).resting_on(figures.rests_on))
+        let largest = all.iter().map(|cell| cell.cycle.bytes).max()?;
+        Some(row.leaving_out(figures.leaves_out).resting_on(figures.rests_on).about(LARGEST_IN_MATRIX, largest))
     };
     let limits = [(false, 1.0), (true, ONE_PAGE_PER_TABLE)];
     let rows = (0..ForkMode::AGAINST_CLASSIC.len()).flat_map(|way| limits.map(|(hard, limit)| (way, hard, limit)));
     rows.filter_map(row).collect()
+}
+
+/// A snapshot under write load: the pause, and the stores into which sharing moves it.
+pub(super) fn snapshot(snapshots: &Snapshots) -> [Claim; 2] {
+    let both = |figure| ForkMode::BOTH.map(|mode| snapshots.stats(mode, figure));
+    let ([classic, shared], gain) = (both(PAUSE), snapshots.gain(PAUSE));
+    let ours = format!("{} × ({} µs, {} µs)", gain.text(), classic.text(), shared.text());
+    let what = format!("Pause of a snapshot of {}, classic against shared", size(snapshots.bytes));
+    let limit = format!("at least {SNAPSHOT_PAUSE} ×");
+    let verdict = Promise::at_least(&gain, SNAPSHOT_PAUSE);
+    let pause = Claim::promised(what, &limit, ours, FigureKind::Measured, verdict).leaving_out(NO_ENTRY);
+    let ([classic, shared], cost) = (both(ALL_STORES), snapshots.cost(ALL_STORES));
+    let ours = format!("{} × ({} ms, {} ms)", cost.text(), shared.text(), classic.text());
+    let what = format!("Pause and {} first stores of a snapshot under write load, shared against classic", {
+        snapshots.stores
+    });
+    let limit = format!("at most {SNAPSHOT_STORES} ×");
+    let verdict = Promise::at_most(&cost, SNAPSHOT_STORES);
+    let [classic, shared] = both(TAIL);
+    let left = format!(
+        "the exception, and the load of the child's reads; single stores: the 99th percentile is {} ns, classic {}",
+        shared.text(),
+        classic.text()
+    );
+    let stores = Claim::promised(what, &limit, ours, FigureKind::Measured, verdict)
+        .because("the first store under a table copies the table, which a classic fork has copied in its pause")
+        .leaving_out(left);
+    [pause, stores]
 }
 
 /// Operations that do not depend on the size of the space.
@@ -299,17 +334,19 @@ pub(super) fn large(large: &LargeSpace) -> Vec<Claim> {
     let read = |name: &str, samples: &[f64]| {
         let figure = Stats::of(samples.to_vec());
         let what = format!("Read of /proc/PID/status at {}, warm, {name}", size(bytes));
-        let limit = format!("at most {STATUS_MICROS} µs, at 64 GiB");
+        let limit = format!("at most {STATUS_MICROS} µs, up to {}", size(LARGEST));
         let ours = format!("{} µs", figure.text());
         Claim::promised(what, &limit, ours, FigureKind::Measured, Promise::at_most(&figure, STATUS_MICROS))
+            .about(LARGEST, bytes)
     };
     let growth = LargeSpace::growth(&large.unmap);
     let what = format!("munmap of a page at {} against {}", size(bytes), size(large.bytes[0]));
     let ours = format!("{} ×; as the first operation after a fork {} ×", growth.text(), {
         LargeSpace::growth(&large.unmap_shared).text()
     });
-    let limit = format!("at most {UNMAP_GROWTH} ×");
-    let unmap = Claim::promised(what, &limit, ours, FigureKind::Measured, Promise::at_most(&growth, UNMAP_GROWTH));
+    let limit = format!("at most {UNMAP_GROWTH} ×, up to {}", size(LARGEST));
+    let unmap = Claim::promised(what, &limit, ours, FigureKind::Measured, Promise::at_most(&growth, UNMAP_GROWTH))
+        .about(LARGEST, bytes);
     let first = Stats::of(large.status_first[1].clone());
     let edited = read("tables shared and edited for all", &large.status_edited[1]);
     let edited = edited.leaving_out(format!("the first read after the edit: {} µs", first.text()));

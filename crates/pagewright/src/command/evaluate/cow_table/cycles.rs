@@ -12,6 +12,7 @@
 
 use super::super::plot::size;
 use super::super::{EvaluateError, Run, Stats, Table};
+use super::LARGEST_IN_MATRIX;
 use super::faults::in_turns;
 use super::parent::{ForkMode, Parent, SpanClock, failed};
 use super::random::Random;
@@ -111,7 +112,7 @@ const MATRIX: &str = "matrix";
 /// The matrix: work, size and density, for sizes up to `largest`.
 pub(super) fn matrix(largest: u64) -> impl Iterator<Item = Cycle> {
     use ChildWork::{Exec, Exit, Touch};
-    let sizes = [MIB, 16 * MIB, 64 * MIB, 1024 * MIB].into_iter().filter(move |bytes| *bytes <= largest);
+    let sizes = [MIB, 16 * MIB, 64 * MIB, LARGEST_IN_MATRIX].into_iter().filter(move |bytes| *bytes <= largest);
     sizes.flat_map(|bytes| {
         Density::ALL.into_iter().flat_map(move |density| {
             [Exec, Exit, Touch(1), Touch(10), Touch(100)].map(|work| Cycle { name: MATRIX, bytes, density, work })

@@ -26,7 +26,7 @@ use pagewright_types::{Counter, PageRange, Pfn, VirtAddr};
 
 const MIB: u64 = 1 << 20;
 /// Sizes of parents with one mapping; the last is for full scale only.
-const SIZES: [u64; 6] = [MIB, 8 * MIB, 64 * MIB, 512 * MIB, 8192 * MIB, 65536 * MIB];
+const SIZES: [u64; 6] = [MIB, 8 * MIB, 64 * MIB, 512 * MIB, 8192 * MIB, super::LARGEST];
 /// Mappings of the parents that are cut into many, and their size.
 const MAPPINGS: [u64; 3] = [10, 1000, 10_000];
 const CUT: u64 = 1024 * MIB;
@@ -74,7 +74,7 @@ pub(super) fn measure(context: &Context<'_>) -> Result<ForkResults, EvaluateErro
     let available = available();
     let largest = match context.scale {
         Scale::Quick => 8192 * MIB,
-        Scale::Full => 65536 * MIB,
+        Scale::Full => super::LARGEST,
     };
     let times = |(bytes, mappings): (u64, u64)| {
         context.show_step(&format!("forking {} in {mappings} mappings", size(bytes)));

@@ -58,6 +58,9 @@ use std::collections::BTreeMap;
 const MIB: u64 = 1 << 20;
 /// Bytes of the parent of the series' table, and of the snapshot's.
 const SERIES_PARENT: u64 = 1024 * MIB;
+/// Bytes of the largest parent of the promises, and of the matrix; a quick run has smaller ones.
+const LARGEST: u64 = 65536 * MIB;
+const LARGEST_IN_MATRIX: u64 = 1024 * MIB;
 /// Bytes of the buffer to which the series stores after a fork.
 const BUFFER: u64 = 512 * MIB;
 /// One page in so many is stored to during a snapshot.
@@ -96,7 +99,7 @@ pub(super) fn run(context: &Context<'_>) -> Result<Evaluation, CommandError> {
     let fallbacks = fallbacks::measure()?;
     let use_cases = match context.scale {
         Scale::Quick => UseCases::measure(context, 16 * MIB, 8192 * MIB, 9)?,
-        Scale::Full => UseCases::measure(context, 1024 * MIB, 65536 * MIB, 45)?,
+        Scale::Full => UseCases::measure(context, LARGEST_IN_MATRIX, LARGEST, 45)?,
     };
     Ok(evaluation(context.scale, &facts, &CowTableResults { memory, forks, fallbacks, use_cases }))
 }

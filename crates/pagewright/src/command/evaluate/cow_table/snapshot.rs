@@ -19,6 +19,10 @@ use pagewright_types::VirtAddr;
 
 /// The figures of a snapshot, in the order of a row.
 pub(super) const FIGURES: [&str; 6] = ["pause µs", "p50 ns", "p99 ns", "p99.9 ns", "max ns", "all stores and pause ms"];
+/// The place among [`FIGURES`] of the pause, of the 99th percentile, and of the sum of all.
+pub(super) const PAUSE: usize = 0;
+pub(super) const TAIL: usize = 2;
+pub(super) const ALL_STORES: usize = 5;
 const NAMES: [&str; 6] = ["pause_us", "store_p50_ns", "store_p99_ns", "store_p999_ns", "store_max_ns", "total_ms"];
 
 /// Snapshots in both ways.
@@ -75,6 +79,12 @@ impl Snapshots {
     pub(super) fn gain(&self, figure: usize) -> Stats {
         let [classic, shared] = &self.samples;
         Stats::of_ratios(&classic[figure], &shared[figure])
+    }
+
+    /// Shared in multiples of classic, of one figure, round by round.
+    pub(super) fn cost(&self, figure: usize) -> Stats {
+        let [classic, shared] = &self.samples;
+        Stats::of_ratios(&shared[figure], &classic[figure])
     }
 
     pub(super) fn table(&self) -> Table {

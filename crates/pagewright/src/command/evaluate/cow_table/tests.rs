@@ -184,7 +184,7 @@ fn a_modelled_cycle_takes_the_same_in_every_run_and_auto_takes_the_cheaper_way()
 #[test]
 fn a_matrix_is_as_good_as_its_worst_cell() {
     let cell = |density, work, [p10, median, p90]: [f64; 3]| MatrixCell {
-        cycle: Cycle { name: "matrix", bytes: MIB, density, work },
+        cycle: Cycle { name: "matrix", bytes: 1024 * MIB, density, work },
         gains: [Stats { p10, median, p90, samples: 9 }, Stats::of(vec![1.0])],
     };
     let rows = |exec, exit, touch| {

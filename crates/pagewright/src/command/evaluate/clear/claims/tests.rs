@@ -101,12 +101,14 @@ fn demand_faults_that_are_slower_than_uncached_ones_fail() {
 #[test]
 fn uncached_stores_that_gain_less_than_the_series_fail() {
     let verdicts = |large, medium| {
-        let rows = uncached_stores(&grid(vec![cold(1 << 30, large), cold(128 << 20, medium)]));
+        let rows = uncached_stores(&grid(vec![cold(4 << 30, large), cold(128 << 20, medium)]));
         rows.iter().map(|row| row.verdict.name()).collect::<Vec<_>>()
     };
     assert_eq!(verdicts(20.0, 18.0), ["reproduced"; 2]);
     assert_eq!(verdicts(17.0, 18.0), ["differs", "reproduced"]);
     assert_eq!(verdicts(20.0, 16.0), ["reproduced", "differs"]);
+    let quick = uncached_stores(&grid(vec![cold(1 << 30, 20.0)]));
+    assert_eq!(quick[0].verdict.name(), "undecided", "4 GiB were not measured");
 }
 
 #[test]

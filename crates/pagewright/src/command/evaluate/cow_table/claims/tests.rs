@@ -49,7 +49,7 @@ fn a_fork_that_sharing_makes_slower_differs_from_the_series() {
 #[test]
 fn a_fork_of_the_largest_parent_that_takes_too_long_fails() {
     let verdict = |shared| {
-        let all = forks(vec![times(MIB, 1.0, [1000.0; 3]), times(8192 * MIB, 1.0, shared)]);
+        let all = forks(vec![times(MIB, 1.0, [1000.0; 3]), times(LARGEST, 1.0, shared)]);
         verdict_of(fork_of_largest(&all))
     };
     assert_eq!(verdict([20.0; 3]), "kept");
@@ -60,7 +60,7 @@ fn a_fork_of_the_largest_parent_that_takes_too_long_fails() {
 #[test]
 fn a_fork_that_grows_with_the_parent_fails() {
     let verdict = |shared| {
-        let all = forks(vec![times(MIB, 1.0, [2.0; 3]), times(8192 * MIB, 1.0, shared)]);
+        let all = forks(vec![times(MIB, 1.0, [2.0; 3]), times(LARGEST, 1.0, shared)]);
         verdict_of(fork_growth(&all))
     };
     assert_eq!(verdict([4.0; 3]), "kept");
@@ -71,7 +71,7 @@ fn a_fork_that_grows_with_the_parent_fails() {
 #[test]
 fn a_fork_that_touches_more_in_a_larger_parent_fails() {
     let verdict = |change: fn(&mut ForkCounts)| {
-        let mut large = times(8192 * MIB, 1.0, [1.0; 3]);
+        let mut large = times(LARGEST, 1.0, [1.0; 3]);
         change(&mut large.counts[ForkMode::Shared as usize]);
         verdict_of(touched(&forks(vec![times(MIB, 1.0, [1.0; 3]), large])))
     };
@@ -114,11 +114,37 @@ fn a_cycle_that_gains_less_than_published_or_promised_fails() {
 }
 
 #[test]
+fn a_quick_run_keeps_no_promise_about_the_largest_parent() {
+    let quick = forks(vec![times(MIB, 1.0, [2.0; 3]), times(8192 * MIB, 1.0, [2.0; 3])]);
+    let rows = [fork_of_largest(&quick), fork_growth(&quick), touched(&quick)];
+    for row in rows.map(|row| row.expect("a row")) {
+        assert_eq!(row.verdict.name(), "undecided", "{}", row.what);
+        let left = "64 GiB, which --full decides: this run went up to 8 GiB";
+        assert!(row.leaves_out.ends_with(left), "{}", row.leaves_out);
+    }
+    let cycle = Cycle { name: "matrix", bytes: 16 * MIB, density: Density::Dense, work: ChildWork::Exec };
+    let cell = MatrixCell { cycle, gains: [Stats::of(vec![4.0]); 2] };
+    assert_eq!(matrix(&[cell], &MEASURED)[0].verdict.name(), "undecided");
+}
+
+#[test]
+fn a_snapshot_that_pauses_or_stores_for_too_long_fails() {
+    let verdicts = |pause: f64, total: f64| {
+        let of = |pause, total| [pause, 1.0, 1.0, 1.0, 1.0, total].map(|figure: f64| vec![figure; 3]);
+        let samples = [of(1000.0, 100.0), of(pause, total)];
+        snapshot(&Snapshots { bytes: 1024 * MIB, stores: 10, samples }).map(|row| row.verdict.name())
+    };
+    assert_eq!(verdicts(100.0, 105.0), ["kept"; 2]);
+    assert_eq!(verdicts(101.0, 105.0), ["missed", "kept"]);
+    assert_eq!(verdicts(100.0, 105.1), ["kept", "missed"]);
+}
+
+#[test]
 fn operations_that_a_large_space_makes_slow_fail() {
     let verdicts = |status: [f64; 3], unmap| {
         let both = |small, large| [vec![small; 3], vec![large; 3]];
         let space = LargeSpace {
-            bytes: [MIB, 8192 * MIB],
+            bytes: [MIB, LARGEST],
             status: both(1.0, status[0]),
             status_shared: both(1.0, status[1]),
             status_first: both(1.0, 9000.0),
