@@ -5,7 +5,7 @@
 
 use super::super::{Claim, Comparison, EvaluateError, FigureKind, LeastStats, Promise, Stats};
 use super::BatchResults;
-use super::grid::{BATCH, Cell, FEW, ModeCost, PHONE, PROMISED_PART, X86, percent};
+use super::grid::{BATCH, Cell, FEW, PHONE, PROMISED_PART, X86, percent};
 use super::half_memory::{AFTER, BEFORE, CapturePair};
 use super::published::{DSB_SHARE, PUBLISHED, PublishedMachine};
 use pagewright_sim::Cost;
@@ -109,20 +109,6 @@ fn waits_once_a_batch(waits_per_page: f64) -> bool {
     waits_per_page <= 1.0 / BATCH as f64
 }
 
-/// The waits that are not of a batch, with their reason; `None` if there are none.
-fn waits_of_faults(after: &ModeCost) -> Option<String> {
-    let [waits, batches, overtaken] =
-        ["pw_flush_waits", "pw_tlb_batch_flushed", "pw_tlb_batch_overtaken"].map(|name| after.count(name));
-    let more = waits.saturating_sub(batches);
-    (1..=overtaken).contains(&more).then(|| {
-        format!(
-            "{batches} of {waits} waits are of batches, and {more} of a fault: the record of a table that several processes \
-             share does not name them, so the first fault there flushes each CPU whose clock has not passed the batches, \
-             also if it runs none of the processes"
-        )
-    })
-}
-
 /// Waits per page, which are counted.
 fn waits(results: &BatchResults) -> Vec<Claim> {
     let cases = [
@@ -142,7 +128,6 @@ fn waits(results: &BatchResults) -> Vec<Claim> {
         let ours = format!("{before:.3} → {after:.4} at worst ({})", at.setup.text());
         let verdict = Promise::kept(waits_once_a_batch(after));
         let row = Claim::promised(what, "1.0 → at most 1/32 (0.0313)", ours, FigureKind::Counted, verdict);
-        let row = row.because(waits_of_faults(&at.after).unwrap_or_default());
         Some(match worst(cells(false), |cell| cell.after.waits()) {
             Some((alone, _)) => row.leaving_out(format!("one CPU, where nothing is deferred: {alone:.3} after")),
             None => row,
@@ -211,9 +196,7 @@ fn sharers(results: &BatchResults) -> Option<Claim> {
         |cell: &Cell| cell.after.entries() <= f64::from(cell.setup.sharers) && waits_once_a_batch(cell.after.waits());
     let limit = "N sharers cost N edits of entries, and one wait for 32 pages (0.0313)";
     let verdict = Promise::kept(is_kept(ten) && is_kept(hundred));
-    let row = Claim::promised("Sharers of a page", limit, ours, FigureKind::Counted, verdict);
-    let reason = [hundred, ten].into_iter().find_map(|cell| waits_of_faults(&cell.after));
-    Some(row.because(reason.unwrap_or_default()))
+    Some(Claim::promised("Sharers of a page", limit, ours, FigureKind::Counted, verdict))
 }
 
 /// Waits that reclaim and its deferred flushes cause in the captures.

@@ -5,7 +5,7 @@
 //!
 //! Not guaranteed: that other CPUs are busy. CPUs without a reader idle.
 
-use super::super::{Context, EvaluateError, Plot, PlotAxis, PlotScale, Run, Series, Stats, Table, run_parallel};
+use super::super::{Context, EvaluateError, Grid, Plot, PlotAxis, PlotScale, Run, Series, Stats, Table, run_parallel};
 use pagewright_capture::pageout::{self, PageOutCosts, PageOutProgram};
 use pagewright_capture::replay::ReplayConfig;
 use pagewright_mm::MmSetting;
@@ -260,22 +260,6 @@ impl Cell {
         Ok(band(&self.before.band().zip(profiles).map(share).collect::<Vec<f64>>()))
     }
 
-    fn row(&self) -> Vec<String> {
-        let forced = self.forced.as_ref().map_or_else(|| "–".to_owned(), |cost| percent(&self.saving(cost)));
-        vec![
-            self.setup.cpus.to_string(),
-            self.setup.sharers.to_string(),
-            format!("{:.3}", self.before.waits()),
-            format!("{:.3}", self.after.waits()),
-            format!("{:.1}", self.after.entries()),
-            format!("{:.0}", self.before.nanos()),
-            format!("{:.0}", self.after.nanos()),
-            percent(&self.wait_share()),
-            percent(&self.saving(&self.after)),
-            forced,
-        ]
-    }
-
     fn modes(&self) -> impl Iterator<Item = (FlushMode, &ModeCost)> {
         let forced = self.forced.iter().map(|cost| (FlushMode::Forced, cost));
         [(FlushMode::Before, &self.before), (FlushMode::After, &self.after)].into_iter().chain(forced)
@@ -296,7 +280,7 @@ pub(super) fn percent(stats: &Stats) -> String {
 }
 
 /// All cells.
-pub(super) struct Grid {
+pub(super) struct PageOutCells {
     pub(super) cells: Vec<Cell>,
     /// The least [`Cost::TlbiComplete`] with which a batch saves less than [`PROMISED_PART`].
     ///
@@ -304,7 +288,7 @@ pub(super) struct Grid {
     pub(super) tlbi_limit: Option<Picos>,
 }
 
-/// Finds [`Grid::tlbi_limit`], to a nanosecond.
+/// Finds [`PageOutCells::tlbi_limit`], to a nanosecond.
 fn tlbi_limit() -> Result<Option<Picos>, EvaluateError> {
     let setup = Setup::of_the_series(PHONE, 8);
     let given = setup.given_profile()?;
@@ -329,7 +313,7 @@ fn tlbi_limit() -> Result<Option<Picos>, EvaluateError> {
 }
 
 /// Runs every cell.
-pub(super) fn run(context: &Context<'_>) -> Result<Grid, EvaluateError> {
+pub(super) fn run(context: &Context<'_>) -> Result<PageOutCells, EvaluateError> {
     let mut setups = Vec::new();
     for profile in PROFILES {
         for sharers in SHARERS {
@@ -345,10 +329,10 @@ pub(super) fn run(context: &Context<'_>) -> Result<Grid, EvaluateError> {
         let rounds = |setup: &Setup| if setup.sharers == 1 { ROUNDS } else { 1 };
         cells.extend(run_parallel(chunk, |setup| Cell::run(*setup, rounds(setup)))?);
     }
-    Ok(Grid { cells, tlbi_limit: tlbi_limit()? })
+    Ok(PageOutCells { cells, tlbi_limit: tlbi_limit()? })
 }
 
-impl Grid {
+impl PageOutCells {
     /// The cell with the program of the series: one process, which reads.
     pub(super) fn of_the_series(&self, profile: &'static str, cpus: u16) -> Option<&Cell> {
         let setup = Setup::of_the_series(profile, cpus);
@@ -356,26 +340,24 @@ impl Grid {
     }
 
     pub(super) fn tables(&self) -> Vec<Table> {
-        let head = [
-            "CPUs",
-            "sharers",
-            "waits per page before",
-            "after",
-            "entries per page",
-            "ns per page before",
-            "after",
-            "waiting before",
-            "saved",
-            "saved if forced",
-        ];
         let table = |profile: &str, stores: bool| {
             let of = |cell: &&Cell| cell.setup.profile == profile && cell.setup.stores == stores;
             let dirty = if stores { ", all entries dirty" } else { "" };
-            Table {
-                title: format!("{profile}{dirty}"),
-                head: head.map(str::to_owned).to_vec(),
-                rows: self.cells.iter().filter(of).map(Cell::row).collect(),
-            }
+            Grid::of(format!("{profile}{dirty}"), self.cells.iter().filter(of))
+                .text("CPUs", |cell| u64::from(cell.setup.cpus))
+                .text("sharers", |cell| u64::from(cell.setup.sharers))
+                .text("waits per page before", |cell| format!("{:.3}", cell.before.waits()))
+                .text("after", |cell| format!("{:.3}", cell.after.waits()))
+                .text("entries per page", |cell| format!("{:.1}", cell.after.entries()))
+                .text("ns per page before", |cell| format!("{:.0}", cell.before.nanos()))
+                .text("after", |cell| format!("{:.0}", cell.after.nanos()))
+                .text("waiting before", |cell| percent(&cell.wait_share()))
+                .text("saved", |cell| percent(&cell.saving(&cell.after)))
+                .text("saved if forced", |cell| match &cell.forced {
+                    Some(forced) => percent(&cell.saving(forced)),
+                    None => "–".to_owned(),
+                })
+                .table()
         };
         PROFILES.iter().flat_map(|profile| [table(profile, false), table(profile, true)]).collect()
     }

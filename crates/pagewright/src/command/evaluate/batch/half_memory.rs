@@ -1,7 +1,7 @@
 //! Captures in half of their memory, each with `tlb_batch=never` and `tlb_batch=auto`.
 
 use super::super::half_memory::{NAMES, PERCENT, replay_capture};
-use super::super::{Context, EvaluateError, Run, Table, run_parallel};
+use super::super::{Context, EvaluateError, Grid, Run, Table, run_parallel};
 use super::grid::{KUNPENG, PHONE, X86};
 use pagewright_capture::replay::NamedCounts;
 use pagewright_mm::MmSetting;
@@ -98,49 +98,28 @@ fn replay_pair(name: &'static str, profile: &'static str) -> Result<CapturePair,
 
 impl HalfMemory {
     pub(super) fn table(&self) -> Table {
-        let head = [
-            "capture",
-            "machine",
-            "reclaimed before",
-            "after",
-            "refaults",
-            "waits caused per page before",
-            "after",
-            "of it overtaken",
-            "other waits before",
-            "after",
-            "entries per batch",
-            "ms before",
-            "after",
-            "ns waiting per page before",
-            "after",
-        ];
-        let row = |pair: &CapturePair| {
-            let milliseconds = |report: usize| format!("{:.1}", pair.reports[report].elapsed_ns as f64 / 1e6);
-            let refaults = pair.count(AFTER, "workingset_refault_anon") + pair.count(AFTER, "workingset_refault_file");
-            vec![
-                pair.name.to_owned(),
-                pair.profile.to_owned(),
-                pair.reclaimed(BEFORE).to_string(),
-                pair.reclaimed(AFTER).to_string(),
-                refaults.to_string(),
-                format!("{:.3}", pair.caused_waits_per_page(BEFORE)),
-                format!("{:.4}", pair.caused_waits_per_page(AFTER)),
-                format!("{:.4}", pair.per_page(AFTER, pair.overtaken(AFTER))),
-                pair.other_waits(BEFORE).to_string(),
-                pair.other_waits(AFTER).to_string(),
-                format!("{:.1}", pair.entries_per_batch()),
-                milliseconds(BEFORE),
-                milliseconds(AFTER),
-                format!("{:.0}", pair.waiting_per_page(BEFORE)),
-                format!("{:.0}", pair.waiting_per_page(AFTER)),
-            ]
+        let ms = |pair: &CapturePair, report: usize| format!("{:.1}", pair.reports[report].elapsed_ns as f64 / 1e6);
+        let refaults = |pair: &CapturePair| {
+            ["workingset_refault_anon", "workingset_refault_file"]
+                .map(|name| pair.count(AFTER, name))
+                .iter()
+                .sum::<u64>()
         };
-        Table {
-            title: format!("Captures in {PERCENT} % of their peak memory, {CPUS} CPUs"),
-            head: head.map(str::to_owned).to_vec(),
-            rows: self.0.iter().map(row).collect(),
-        }
+        Grid::of(format!("Captures in {PERCENT} % of their peak memory, {CPUS} CPUs"), &self.0)
+            .text("capture", |pair| pair.name)
+            .text("machine", |pair| pair.profile)
+            .texts(["reclaimed before", "after"], |pair| [BEFORE, AFTER].map(|report| pair.reclaimed(report)))
+            .text("refaults", |pair| refaults(pair))
+            .text("waits caused per page before", |pair| format!("{:.3}", pair.caused_waits_per_page(BEFORE)))
+            .text("after", |pair| format!("{:.4}", pair.caused_waits_per_page(AFTER)))
+            .text("of it overtaken", |pair| format!("{:.4}", pair.per_page(AFTER, pair.overtaken(AFTER))))
+            .texts(["other waits before", "after"], |pair| [BEFORE, AFTER].map(|report| pair.other_waits(report)))
+            .text("entries per batch", |pair| format!("{:.1}", pair.entries_per_batch()))
+            .texts(["ms before", "after"], |pair| [BEFORE, AFTER].map(|report| ms(pair, report)))
+            .texts(["ns waiting per page before", "after"], |pair| {
+                [BEFORE, AFTER].map(|report| format!("{:.0}", pair.waiting_per_page(report)))
+            })
+            .table()
     }
 
     pub(super) fn runs(&self) -> Vec<Run> {

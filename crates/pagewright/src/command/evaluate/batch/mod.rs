@@ -26,7 +26,7 @@ use std::collections::BTreeMap;
 
 /// All results.
 struct BatchResults {
-    grid: grid::Grid,
+    grid: grid::PageOutCells,
     half_memory: half_memory::HalfMemory,
 }
 

@@ -6,8 +6,8 @@
 //! Not guaranteed: that 95 % of `ptep_clear_flush` is the final DSB on the Kunpeng 920 too; the
 //! mail says so of the Snapdragon 888.
 
-use super::super::Table;
-use super::grid::{Grid, KUNPENG, PHONE, SPARED};
+use super::super::{Grid, Table};
+use super::grid::{KUNPENG, PHONE, PageOutCells, SPARED};
 
 /// Pages that the program pages out: 10 000 rounds of 1 MiB.
 const PAGES: f64 = 10_000.0 * 256.0;
@@ -85,45 +85,28 @@ impl PublishedMachine {
     fn system_saved_ns(&self) -> f64 {
         (self.system[0] - self.system[1]) * 1e9 / PAGES
     }
-
-    fn row(&self, grid: &Grid) -> Vec<String> {
-        let percent = |part: f64| format!("{:.1} %", part * 100.0);
-        let cell = grid.of_the_series(self.profile, self.cpus);
-        let modelled = cell.map_or_else(String::new, |cell| format!("{:.0} at {} CPUs", cell.wait_ns(), self.cpus));
-        vec![
-            self.name.to_owned(),
-            format!("{:.0}", self.page_ns()),
-            format!("{:.0}", self.page_ns() * self.share),
-            format!("{:.0}", self.dsb_ns()),
-            percent(self.expected()),
-            percent(self.elapsed_saved()),
-            percent(self.elapsed_saved() / self.expected()),
-            format!("{:.0}", self.dsb_ns() * SPARED),
-            format!("{:.0}", self.system_saved_ns()),
-            modelled,
-        ]
-    }
 }
 
 /// What the mail's figures imply.
-pub(super) fn table(grid: &Grid) -> Table {
-    let head = [
-        "published for",
-        "ns per page before",
-        "ns in ptep_clear_flush",
-        "of it the DSB (95 %)",
-        "one DSB per 32 would save",
-        "elapsed time saved",
-        "part of what it would",
-        "ns per page it would save",
-        "ns of system time saved",
-        "our wait for a flush, modelled ns",
-    ];
-    Table {
-        title: "What the mail's figures imply".to_owned(),
-        head: head.map(str::to_owned).to_vec(),
-        rows: PUBLISHED.iter().map(|machine| machine.row(grid)).collect(),
-    }
+pub(super) fn table(cells: &PageOutCells) -> Table {
+    let percent = |part: f64| format!("{:.1} %", part * 100.0);
+    let whole = |nanos: f64| format!("{nanos:.0}");
+    let modelled = |machine: &PublishedMachine| {
+        let cell = cells.of_the_series(machine.profile, machine.cpus)?;
+        Some(format!("{:.0} at {} CPUs", cell.wait_ns(), machine.cpus))
+    };
+    Grid::of("What the mail's figures imply", &PUBLISHED)
+        .text("published for", |machine| machine.name)
+        .text("ns per page before", |machine| whole(machine.page_ns()))
+        .text("ns in ptep_clear_flush", |machine| whole(machine.page_ns() * machine.share))
+        .text("of it the DSB (95 %)", |machine| whole(machine.dsb_ns()))
+        .text("one DSB per 32 would save", |machine| percent(machine.expected()))
+        .text("elapsed time saved", |machine| percent(machine.elapsed_saved()))
+        .text("part of what it would", |machine| percent(machine.elapsed_saved() / machine.expected()))
+        .text("ns per page it would save", |machine| whole(machine.dsb_ns() * SPARED))
+        .text("ns of system time saved", |machine| whole(machine.system_saved_ns()))
+        .text("our wait for a flush, modelled ns", |machine| modelled(machine))
+        .table()
 }
 
 #[cfg(test)]

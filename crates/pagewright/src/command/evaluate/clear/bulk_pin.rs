@@ -7,7 +7,7 @@
 //! Not guaranteed: the cost of the device's own mappings.
 
 use super::super::plot::size;
-use super::super::{Context, EvaluateError, Run, Stats, Table};
+use super::super::{Context, EvaluateError, Grid, Run, Stats};
 use super::bench::Bench;
 use pagewright_host::ThreadClock;
 use pagewright_mm::gup::{GupFlags, MakeDirty};
@@ -75,17 +75,13 @@ impl BulkPins {
             .map(|(name, samples)| (name, Stats::of(samples.clone())))
     }
 
-    pub(super) fn table(&self) -> Table {
-        let rows = self.stats().map(|(name, stats)| vec![name.to_owned(), stats.text()]);
-        Table {
-            title: format!("Pinning {} of untouched memory for a device", size(BYTES)),
-            head: ["", "GB/s"].map(str::to_owned).to_vec(),
-            rows: rows.into(),
-        }
+    pub(super) fn grid(&self) -> Grid<(&'static str, Stats)> {
+        Grid::of(format!("Pinning {} of untouched memory for a device", size(BYTES)), self.stats())
+            .text("", |(name, _)| *name)
+            .measured("GB/s", "gb_per_s", |(_, stats)| *stats)
     }
 
     pub(super) fn runs(&self) -> Vec<Run> {
-        let run = |(name, stats)| Run::measured(format!("pin: {name}"), format!("{BYTES} bytes"), "gb_per_s", stats);
-        self.stats().map(run).into()
+        self.grid().runs(|(name, _)| [format!("pin: {name}"), format!("{BYTES} bytes")])
     }
 }

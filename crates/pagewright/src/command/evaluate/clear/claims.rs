@@ -11,7 +11,7 @@ use super::super::{Claim, Comparison, FigureKind, LeastStats, Promise, Stats};
 use super::ClearResults;
 use super::bulk_pin::BulkPins;
 use super::compile::CompileTimes;
-use super::grid::{Cell, Grid, Method, TargetState};
+use super::grid::{Cell, ClearCells, Method, TargetState};
 use super::pollution::{AUTO, BlockHistory, CACHED, Pollution};
 use pagewright_tlb::frames::{ClearBackend, Residency};
 use pagewright_types::{Order, PAGE_SIZE};
@@ -51,7 +51,7 @@ fn published(results: &ClearResults) -> Vec<Claim> {
 }
 
 /// MOVNTI against `rep stosb` on large cold extents.
-fn uncached_stores(grid: &Grid) -> Vec<Claim> {
+fn uncached_stores(grid: &ClearCells) -> Vec<Claim> {
     let movnti = |bytes| grid.cold(bytes)?.ratio(MOVNTI, CACHED_STORES);
     let table = [
         ([4 << 30, 1 << 30], 24.0 / 12.1, "12.1 → 24.0 GB/s at 4 GB (Xeon 8358), 1.98 ×"),
@@ -83,7 +83,7 @@ fn series_preallocation(gain: &Stats, has_clzero: bool) -> Vec<Claim> {
 ///
 /// Its `rep stosb` finds lines that are dirty in the cache, and its MOVNTI lines that MOVNTI
 /// evicted.
-fn same_buffer(grid: &Grid) -> Option<Claim> {
+fn same_buffer(grid: &ClearCells) -> Option<Claim> {
     let bytes = Order::PMD.bytes();
     let dirty = |cell: &&Cell| cell.state == TargetState::Dirty && cell.bytes == bytes;
     let cached = grid.cells.iter().find(dirty)?.of(CACHED_STORES)?;
@@ -125,7 +125,7 @@ fn compilation(times: &CompileTimes) -> Claim {
 }
 
 /// The cost of a fence for every 4 KiB, with the stores that are fastest at 2 MiB.
-fn fence(grid: &Grid) -> Option<Claim> {
+fn fence(grid: &ClearCells) -> Option<Claim> {
     let best = grid.cold(Order::PMD.bytes())?.best()?.method;
     let at = |bytes| grid.cold(bytes).and_then(|cell| cell.of(best));
     let (small, medium, large) = (at(PAGE_SIZE)?, at(64 << 10)?, at(Order::PMD.bytes())?);
@@ -188,7 +188,7 @@ fn promised(results: &ClearResults) -> Vec<Claim> {
 }
 
 /// What the memory manager chooses for cold memory, beside the stores that are fastest there.
-fn large_extents(grid: &Grid) -> Option<Claim> {
+fn large_extents(grid: &ClearCells) -> Option<Claim> {
     let cold = |is_large: bool| {
         let cells = grid.cells.iter().filter(|cell| cell.state == TargetState::Cold);
         cells.filter(move |cell| (cell.bytes >= Order::PMD.bytes()) == is_large)
@@ -201,7 +201,7 @@ fn large_extents(grid: &Grid) -> Option<Claim> {
 }
 
 /// Targets whose residency the allocator knows, and the cells that these rows leave out.
-fn known_targets(grid: &Grid) -> Vec<Claim> {
+fn known_targets(grid: &ClearCells) -> Vec<Claim> {
     let cells = || grid.cells.iter();
     // A single page is cleared for a task that is about to access it, so it counts as cleared and
     // read. For larger extents the memory manager does not know when they are read.

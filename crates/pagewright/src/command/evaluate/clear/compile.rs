@@ -7,7 +7,7 @@
 //! Not guaranteed: a difference. Earlier runs show none for a compiler on another core than the
 //! clearing.
 
-use super::super::{Context, EvaluateError, Run, Stats, Table};
+use super::super::{Context, EvaluateError, Grid, Run, Stats};
 use super::bench::{Bench, NODE};
 use pagewright_capture::cleanup::ScratchDir;
 use pagewright_tlb::frames::ClearPolicy;
@@ -130,30 +130,16 @@ impl CompileTimes {
         Stats::of_ratios(&self.cached, &self.alone)
     }
 
-    pub(super) fn table(&self) -> Table {
-        let row = |name: &str, times: &[f64]| {
-            vec![name.to_owned(), Stats::of(times.to_vec()).text(), Stats::of_ratios(times, &self.alone).text()]
-        };
-        Table {
-            title: "rustc on a small crate, seconds".to_owned(),
-            head: ["beside", "s", "× alone"].map(str::to_owned).to_vec(),
-            rows: vec![
-                row("nothing", &self.alone),
-                row("cached clearing", &self.cached),
-                row("auto clearing", &self.auto),
-            ],
-        }
+    pub(super) fn grid(&self) -> Grid<(&'static str, &Vec<f64>)> {
+        let rows = [("nothing", &self.alone), ("cached clearing", &self.cached), ("auto clearing", &self.auto)];
+        Grid::of("rustc on a small crate, seconds", rows)
+            .text("beside", |(name, _)| *name)
+            .measured("s", "seconds", |(_, times)| Stats::of(times.to_vec()))
+            .text("× alone", |(_, times)| Stats::of_ratios(times, &self.alone))
     }
 
     pub(super) fn runs(&self) -> Vec<Run> {
-        let run = |clearing: &str, times: &[f64]| {
-            let stats = Stats::of(times.to_vec());
-            Run::measured(format!("compile: {clearing}"), "rustc on a small crate".to_owned(), "seconds", stats)
-        };
-        vec![
-            run("alone", &self.alone),
-            run("beside cached clearing", &self.cached),
-            run("beside auto clearing", &self.auto),
-        ]
+        let label = |name| if name == "nothing" { "alone".to_owned() } else { format!("beside {name}") };
+        self.grid().runs(|(name, _)| [format!("compile: {}", label(*name)), "rustc on a small crate".to_owned()])
     }
 }

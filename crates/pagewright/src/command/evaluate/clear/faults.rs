@@ -7,7 +7,7 @@
 //! Not guaranteed: the cost of the exception, which is missing here and the same for both policies.
 
 use super::super::plot::size;
-use super::super::{Context, EvaluateError, Run, Scale, Stats, Table};
+use super::super::{Context, EvaluateError, Grid, Run, Scale, Stats, Table};
 use super::bench::Bench;
 use pagewright_host::{HostMachine, ThreadClock};
 use pagewright_mm::{MapFlags, MapRequest, Space};
@@ -106,15 +106,12 @@ impl Row {
 
 impl Faults {
     pub(super) fn table(&self) -> Table {
-        let row = |row: &Row| {
-            let [uncached, auto] = row.stats();
-            vec![row.state.to_owned(), size(row.bytes), uncached.text(), auto.text(), row.gain().text()]
-        };
-        Table {
-            title: "Demand faults of 4 KiB, each page read at once, ns per fault".to_owned(),
-            head: ["frames", "mapped", "uncached", "auto", "uncached/auto"].map(str::to_owned).to_vec(),
-            rows: self.rows.iter().map(row).collect(),
-        }
+        Grid::of("Demand faults of 4 KiB, each page read at once, ns per fault", &self.rows)
+            .text("frames", |row| row.state)
+            .text("mapped", |row| size(row.bytes))
+            .texts(["uncached", "auto"], |row| row.stats())
+            .text("uncached/auto", |row| row.gain())
+            .table()
     }
 
     pub(super) fn runs(&self) -> Vec<Run> {

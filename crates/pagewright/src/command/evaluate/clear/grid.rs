@@ -1,6 +1,6 @@
 //! Measures clearing bandwidth by stores, extent and state of the target.
 //!
-//! Key types: [`Grid`] of [`Cell`]s. A sample clears blocks for some milliseconds, each block as an
+//! Key types: [`ClearCells`] of [`Cell`]s. A sample clears blocks for some milliseconds, each block as an
 //! operation of its own with its own fence; the methods take turns, sample by sample. `auto` is the
 //! memory manager's choice, given what its allocator would know about the target.
 //!
@@ -8,7 +8,7 @@
 //! of a 1 GiB ring is cleared.
 
 use super::super::plot::size;
-use super::super::{Context, EvaluateError, Plot, PlotAxis, PlotScale, Run, Scale, Series, Stats, Table};
+use super::super::{Context, EvaluateError, Grid, Plot, PlotAxis, PlotScale, Run, Scale, Series, Stats, Table};
 use super::bench::{Bench, POISON};
 use pagewright_host::ThreadClock;
 use pagewright_tlb::frames::{Block, ClearBackend, ClearExtent, ClearPolicy, Residency};
@@ -119,7 +119,7 @@ impl Cell {
 }
 
 /// All cells.
-pub(super) struct Grid {
+pub(super) struct ClearCells {
     pub(super) cells: Vec<Cell>,
     pub(super) checked_bytes: u64,
 }
@@ -131,8 +131,8 @@ const RING: u64 = 1 << 30;
 ///
 /// # Errors
 /// [`EvaluateError::Machine`], [`EvaluateError::NotZero`].
-pub(super) fn measure(context: &Context<'_>, bench: &Bench) -> Result<Grid, EvaluateError> {
-    let mut grid = Grid { cells: Vec::new(), checked_bytes: 0 };
+pub(super) fn measure(context: &Context<'_>, bench: &Bench) -> Result<ClearCells, EvaluateError> {
+    let mut grid = ClearCells { cells: Vec::new(), checked_bytes: 0 };
     let methods: Vec<Method> = bench.backends().map(Method::Only).chain([Method::Auto]).collect();
     for raw in [0, 2, 4, 6, 9, 13, 15, 16, 18] {
         let order = Order::new(raw);
@@ -404,7 +404,7 @@ fn one_batch(bench: &Bench, methods: &[Method], four: &mut Vec<Block>) -> Cell {
     Cell { state: TargetState::Cold, bytes, cpus: 1, known: Residency::Cold, chosen, methods }
 }
 
-impl Grid {
+impl ClearCells {
     /// Bytes that were poisoned, cleared and checked.
     pub(super) fn checked_bytes(&self) -> u64 {
         self.checked_bytes
@@ -438,11 +438,15 @@ impl Grid {
 
     pub(super) fn tables(&self) -> Vec<Table> {
         let table = |(name, cells): (String, Vec<&Cell>)| {
-            let mut head = vec!["extent".to_owned()];
-            head.extend(cells[0].methods.iter().map(|rate| rate.method.name().to_owned()));
-            head.extend(["allocator knows", "auto chose", "auto/best"].map(str::to_owned));
-            let rows = cells.iter().map(|cell| row(cell)).collect();
-            Table { title: format!("GB/s, {name}"), head, rows }
+            let methods = cells[0].methods.iter().map(|rate| rate.method.name()).collect::<Vec<_>>();
+            let extents = Grid::of(format!("GB/s, {name}"), cells).text("extent", |cell| size(cell.bytes));
+            let rates = methods.into_iter().enumerate();
+            rates
+                .fold(extents, |grid, (at, name)| grid.text(name, |cell| cell.methods[at].stats))
+                .text("allocator knows", |cell| format!("{:?}", cell.known).to_lowercase())
+                .text("auto chose", |cell| cell.chosen.name())
+                .text("auto/best", |cell| cell.auto_over_best())
+                .table()
         };
         self.groups().into_iter().map(table).collect()
     }
@@ -473,13 +477,4 @@ impl Grid {
         });
         runs.collect()
     }
-}
-
-fn row(cell: &Cell) -> Vec<String> {
-    let mut row = vec![size(cell.bytes)];
-    row.extend(cell.methods.iter().map(|rate| rate.stats.text()));
-    row.push(format!("{:?}", cell.known).to_lowercase());
-    row.push(cell.chosen.name().to_owned());
-    row.push(cell.auto_over_best().map_or_else(String::new, |share| share.text()));
-    row
 }

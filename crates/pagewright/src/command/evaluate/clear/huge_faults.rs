@@ -7,7 +7,7 @@
 //!
 //! Not guaranteed: the cost of the exception, which is missing here and the same for all stores.
 
-use super::super::{Context, EvaluateError, Run, Stats, Table};
+use super::super::{Context, EvaluateError, Grid, Run, Stats};
 use super::bench::Bench;
 use super::pollution::{AUTO, CACHED, HOT_LINES, Line, UNCACHED, chain, walk};
 use pagewright_host::{HostMachine, ThreadClock};
@@ -123,28 +123,21 @@ fn sample(bench: &Bench, space: &Space<HostMachine>, chain: &[Line], pages: u64)
 }
 
 impl HugeFaults {
-    pub(super) fn table(&self) -> Table {
-        let row = |row: &Row| {
+    pub(super) fn grid(&self) -> Grid<&Row> {
+        let over = |row: &Row| {
             let cached = self.rows.iter().find(|other| other.state == row.state && other.method == CACHED);
-            let over = cached.map(|cached| Stats::of_ratios(&row.samples[3], &cached.samples[3]).text());
-            let parts = row.samples.iter().map(|part| Stats::of(part.clone()).text());
-            let named = [row.state.to_owned(), row.method.to_owned()];
-            named.into_iter().chain(parts).chain(over).collect()
+            cached.map(|cached| Stats::of_ratios(&row.samples[3], &cached.samples[3]))
         };
-        let head = ["frames", "by", "µs of the fault", "of the first use", "of a hot set of 1 MiB", "all", "× cached"];
-        Table {
-            title: "Faults of 2 MiB, the first use of the page, and a hot set after them".to_owned(),
-            head: head.map(str::to_owned).to_vec(),
-            rows: self.rows.iter().map(row).collect(),
-        }
+        let head = ["µs of the fault", "of the first use", "of a hot set of 1 MiB", "all"];
+        let fixed = Grid::of("Faults of 2 MiB, the first use of the page, and a hot set after them", &self.rows)
+            .texts(["frames", "by"], |row| [row.state, row.method]);
+        let parts = head.into_iter().zip(PARTS).enumerate().fold(fixed, |grid, (at, (head, name))| {
+            grid.measured(head, name, |row| Stats::of(row.samples[at].clone()))
+        });
+        parts.text("× cached", |row| over(row))
     }
 
-    pub(super) fn runs(&self) -> impl Iterator<Item = Run> {
-        self.rows.iter().map(|row| {
-            let mut run = Run::of(format!("huge fault: {}", row.method), format!("{} frames", row.state));
-            let parts = PARTS.iter().zip(&row.samples);
-            run.measured.extend(parts.map(|(name, part)| ((*name).to_owned(), Stats::of(part.clone()))));
-            run
-        })
+    pub(super) fn runs(&self) -> Vec<Run> {
+        self.grid().runs(|row| [format!("huge fault: {}", row.method), format!("{} frames", row.state)])
     }
 }

@@ -41,7 +41,7 @@ use std::collections::BTreeMap;
 
 /// All measurements.
 struct ClearResults {
-    grid: grid::Grid,
+    grid: grid::ClearCells,
     prealloc: prealloc::Prealloc,
     faults: faults::Faults,
     huge_faults: huge_faults::HugeFaults,
@@ -74,12 +74,12 @@ pub(super) fn run(context: &Context<'_>) -> Result<Evaluation, CommandError> {
 
 fn evaluation(scale: Scale, facts: &HostFacts, bench: &Bench, results: &ClearResults) -> Evaluation {
     let mut tables: Vec<Table> = results.grid.tables();
-    tables.push(results.prealloc.table());
+    tables.push(results.prealloc.grid().table());
     tables.push(results.faults.table());
-    tables.push(results.huge_faults.table());
-    tables.push(results.bulk_pins.table());
-    tables.push(results.pollution.table());
-    tables.extend(results.compile.as_ref().map(compile::CompileTimes::table));
+    tables.push(results.huge_faults.grid().table());
+    tables.push(results.bulk_pins.grid().table());
+    tables.push(results.pollution.grid().table());
+    tables.extend(results.compile.as_ref().map(|times| times.grid().table()));
     let mut runs = results.grid.runs();
     runs.extend(results.prealloc.runs());
     runs.extend(results.faults.runs());

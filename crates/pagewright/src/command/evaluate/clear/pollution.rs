@@ -8,7 +8,7 @@
 //! Not guaranteed: anything about the caches of other CPUs.
 
 use super::super::plot::size;
-use super::super::{Context, EvaluateError, Run, Stats, Table};
+use super::super::{Context, EvaluateError, Grid, Run, Stats};
 use super::bench::{Bench, POISON};
 use super::grid::shuffled;
 use pagewright_host::ThreadClock;
@@ -195,52 +195,28 @@ impl Pollution {
         self.rows.iter().find(|row| row.history == history && row.cleared == cleared && row.method == method)
     }
 
-    pub(super) fn table(&self) -> Table {
-        let row = |row: &Row| {
-            let against = self.of(row.history, row.cleared, CACHED).map(|cached| row.cost_over(cached).text());
-            vec![
-                row.history.name().to_owned(),
-                size(row.cleared),
-                row.method.to_owned(),
-                row.answers(),
-                Stats::of(row.clear.clone()).text(),
-                row.slowdown().text(),
-                against.unwrap_or_default(),
-            ]
-        };
-        let head = [
-            "block",
-            "cleared",
-            "by",
-            "allocator's answers",
-            "µs to clear",
-            "walk, × before",
-            "clear and walk, × cached",
-        ];
-        Table {
-            title: "A hot set of 1 MiB, read again after a clear".to_owned(),
-            head: head.map(str::to_owned).to_vec(),
-            rows: self.rows.iter().map(row).collect(),
-        }
+    pub(super) fn grid(&self) -> Grid<&Row> {
+        let cached = |row: &Row| self.of(row.history, row.cleared, CACHED);
+        Grid::of("A hot set of 1 MiB, read again after a clear", &self.rows)
+            .text("block", |row| row.history.name())
+            .text("cleared", |row| size(row.cleared))
+            .text("by", |row| row.method)
+            .text("allocator's answers", |row| row.answers())
+            .measured("µs to clear", "clear_us", |row| Stats::of(row.clear.clone()))
+            .text("walk, × before", |row| row.slowdown())
+            .text("clear and walk, × cached", |row| cached(row).map(|cached| row.cost_over(cached)))
     }
 
     pub(super) fn runs(&self) -> Vec<Run> {
-        let run = |row: &Row| {
-            let input = format!("{} bytes cleared, {}, hot set of 1 MiB", row.cleared, row.history.name());
-            let [before, after] = row.walks.clone().map(Stats::of);
-            let measured = [
-                ("ns_per_line_before", before),
-                ("ns_per_line_after", after),
-                ("clear_us", Stats::of(row.clear.clone())),
-            ];
-            let counters = row.answers.iter().map(|(answer, times)| (format!("residency_{answer}"), *times as u64));
-            Run {
-                counters: counters.collect(),
-                measured: measured.map(|(name, stats)| (name.to_owned(), stats)).into(),
-                ..Run::of(format!("pollution: {}", row.method), input)
-            }
-        };
-        self.rows.iter().map(run).collect()
+        let input = |row: &Row| format!("{} bytes cleared, {}, hot set of 1 MiB", row.cleared, row.history.name());
+        let mut runs = self.grid().runs(|row| [format!("pollution: {}", row.method), input(row)]);
+        for (run, row) in runs.iter_mut().zip(&self.rows) {
+            let names = ["ns_per_line_before", "ns_per_line_after"].map(str::to_owned);
+            run.measured.extend(names.into_iter().zip(row.walks.clone().map(Stats::of)));
+            run.counters
+                .extend(row.answers.iter().map(|(answer, times)| (format!("residency_{answer}"), *times as u64)));
+        }
+        runs
     }
 }
 

@@ -9,7 +9,7 @@
 //! gets.
 
 use super::super::plot::size;
-use super::super::{Context, EvaluateError, Run, Scale, Stats, Table};
+use super::super::{Context, EvaluateError, Grid, Run, Scale, Stats};
 use super::bench::{Bench, NODE, POISON};
 use memmap2::{Advice, MmapMut};
 use pagewright_host::ThreadClock;
@@ -192,24 +192,20 @@ impl Prealloc {
         Some(Stats::of_ratios(&self.of(OURS, 1)?.samples, &self.of(BY_PAGE, 1)?.samples))
     }
 
-    pub(super) fn table(&self) -> Table {
-        let row = |row: &Row| {
+    pub(super) fn grid(&self) -> Grid<&Row> {
+        let times = |row: &Row| {
             let baseline = self.of(BY_PAGE, row.cpus).filter(|baseline| baseline.samples.len() == row.samples.len());
-            let times = baseline.map(|baseline| Stats::of_ratios(&row.samples, &baseline.samples).text());
-            vec![row.name.to_owned(), row.cpus.to_string(), row.rate.text(), times.unwrap_or_default()]
+            baseline.map(|baseline| Stats::of_ratios(&row.samples, &baseline.samples))
         };
-        Table {
-            title: format!("A VM's memory, {} in folios of 2 MiB", size(self.bytes)),
-            head: ["", "CPUs", "GB/s", "× cached page by page"].map(str::to_owned).to_vec(),
-            rows: self.rows.iter().map(row).collect(),
-        }
+        Grid::of(format!("A VM's memory, {} in folios of 2 MiB", size(self.bytes)), &self.rows)
+            .text("", |row| row.name)
+            .text("CPUs", |row| row.cpus as u64)
+            .measured("GB/s", "gb_per_s", |row| row.rate)
+            .text("× cached page by page", |row| times(row))
     }
 
     pub(super) fn runs(&self) -> Vec<Run> {
         let input = |row: &Row| format!("{} bytes, {} CPUs", self.bytes, row.cpus);
-        self.rows
-            .iter()
-            .map(|row| Run::measured(format!("prealloc: {}", row.name), input(row), "gb_per_s", row.rate))
-            .collect()
+        self.grid().runs(|row| [format!("prealloc: {}", row.name), input(row)])
     }
 }

@@ -5,8 +5,8 @@
 //!
 //! Not guaranteed: that this tree has the same figures as the one that was counted last.
 
-use super::super::{Run, Stats, Table};
-use super::cycles::{self, Cycle};
+use super::super::{Grid, Run, Stats, Table};
+use super::cycles::{self, CYCLE_HEAD, Cycle, GAIN_HEAD};
 use super::parent::ForkMode;
 use pagewright_types::IsaKind;
 
@@ -91,37 +91,31 @@ pub(super) fn tables() -> Vec<Table> {
 
 /// The cycles on one instruction set.
 fn matrix(isa: IsaKind) -> Table {
-    let of_isa = BareMetalCycle::all().into_iter().filter(|cycle| cycle.isa == isa);
-    let rows = of_isa.map(|counts| {
-        let figures = [counts.linux].into_iter().chain(counts.ours).map(|count| format!("{count:.1}"));
-        let gains = ForkMode::AGAINST_CLASSIC.map(|mode| format!("{:.3}", counts.gain(mode).median));
-        counts.cycle.labels().into_iter().chain(figures).chain(gains).collect()
-    });
-    let head =
-        ["cycle", "parent", "memory", "Linux 6.1", "classic", "shared", "auto", "classic/shared", "classic/auto"];
-    Table {
-        title: format!(
-            "The matrix of cycles on bare metal, {}, thousands of kernel instructions, from docs/benchmarks.md, not counted in this run",
-            isa.name()
-        ),
-        head: head.map(str::to_owned).to_vec(),
-        rows: rows.collect(),
-    }
+    let title = format!(
+        "The matrix of cycles on bare metal, {}, thousands of kernel instructions, from docs/benchmarks.md, not counted in this run",
+        isa.name()
+    );
+    Grid::of(title, BareMetalCycle::all().into_iter().filter(|cycle| cycle.isa == isa))
+        .texts(CYCLE_HEAD, |counts| counts.cycle.labels())
+        .text("Linux 6.1", |counts| format!("{:.1}", counts.linux))
+        .texts(["classic", "shared", "auto"], |counts| counts.ours.map(|count| format!("{count:.1}")))
+        .texts(GAIN_HEAD, |counts| ForkMode::AGAINST_CLASSIC.map(|mode| format!("{:.3}", counts.gain(mode).median)))
+        .table()
 }
 
 fn forks() -> Table {
-    let rows = BareMetalFork::all().into_iter().map(|fork| {
-        let figures = fork
-            .isas()
-            .map(|(_, figures)| [figures[0].to_string(), figures[1].to_string(), format!("{:.3}", ratio(figures))]);
-        [fork.what.clone()].into_iter().chain(figures.into_iter().flatten()).collect()
-    });
-    let head = ["tables shared", "x86-64", "Linux 6.1", "ratio", "arm64", "Linux 6.1", "ratio"];
-    Table {
-        title: "Kernel instructions on bare metal, from docs/benchmarks.md, not counted in this run".to_owned(),
-        head: head.map(str::to_owned).to_vec(),
-        rows: rows.collect(),
-    }
+    let of_isa = |fork: &BareMetalFork, at: usize| {
+        let [ours, linux] = fork.isas()[at].1;
+        [ours.to_string(), linux.to_string(), format!("{:.3}", ratio([ours, linux]))]
+    };
+    Grid::of(
+        "Kernel instructions on bare metal, from docs/benchmarks.md, not counted in this run",
+        BareMetalFork::all(),
+    )
+    .text("tables shared", |fork| fork.what.clone())
+    .texts(["x86-64", "Linux 6.1", "ratio"], |fork| of_isa(fork, 0))
+    .texts(["arm64", "Linux 6.1", "ratio"], |fork| of_isa(fork, 1))
+    .table()
 }
 
 pub(super) fn runs() -> impl Iterator<Item = Run> {

@@ -3,7 +3,7 @@
 //! A row without a test is *not yet*: the mechanism is not built. The unit test of this file looks
 //! for each test in the sources.
 
-use super::super::Table;
+use super::super::{Grid, Table};
 
 /// A row: what the series handles, the file of its test, and what names the test there.
 type Row = (&'static str, Option<(&'static str, &'static str)>);
@@ -51,15 +51,10 @@ const ROWS: [Row; 33] = [
 ];
 
 pub(super) fn table() -> Table {
-    let rows = ROWS.iter().map(|(what, test)| {
-        let text = test.map_or_else(|| "not yet".to_owned(), |(file, name)| format!("{name} ({file})"));
-        vec![(*what).to_owned(), text]
-    });
-    Table {
-        title: "What the series touches, and the tests here".to_owned(),
-        head: ["row", "test"].map(str::to_owned).to_vec(),
-        rows: rows.collect(),
-    }
+    Grid::of("What the series touches, and the tests here", &ROWS)
+        .text("row", |(what, _)| *what)
+        .text("test", |(_, test)| test.map_or_else(|| "not yet".to_owned(), |(file, name)| format!("{name} ({file})")))
+        .table()
 }
 
 #[cfg(test)]

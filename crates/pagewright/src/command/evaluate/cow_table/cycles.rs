@@ -11,7 +11,7 @@
 //! Not guaranteed: what the programs do besides, the system calls and the exceptions.
 
 use super::super::plot::size;
-use super::super::{EvaluateError, Run, Stats, Table};
+use super::super::{EvaluateError, Grid, Run, Stats, Table};
 use super::LARGEST_IN_MATRIX;
 use super::faults::in_turns;
 use super::parent::{ForkMode, Parent, SpanClock, failed};
@@ -248,29 +248,19 @@ fn stores(pages: &[VirtAddr], work: ChildWork) -> Vec<VirtAddr> {
     }
 }
 
+/// The headings of what the child does, the size of the parent, and its pages.
+pub(super) const CYCLE_HEAD: [&str; 3] = ["cycle", "parent", "memory"];
+/// Those of the gains.
+pub(super) const GAIN_HEAD: [&str; 2] = ["classic/shared", "classic/auto"];
+
 pub(super) fn table(title: &str, all: &[CycleTimes]) -> Table {
-    let rows = all.iter().map(|times| {
-        let [classic, shared, auto] = ForkMode::ALL.map(|mode| times.stats(mode).text());
-        let gains = ForkMode::AGAINST_CLASSIC.map(|mode| times.gain(mode).text());
-        let tables = times.tables_copied[ForkMode::Shared as usize];
-        let pages = times.pages_copied[ForkMode::Shared as usize];
-        let counts = [tables, pages].map(|count| count.to_string());
-        let figures = [classic, shared, auto].into_iter().chain(gains);
-        times.cycle.labels().into_iter().chain(figures).chain(counts).collect()
-    });
-    let head = [
-        "cycle",
-        "parent",
-        "memory",
-        "classic µs",
-        "shared µs",
-        "auto µs",
-        "classic/shared",
-        "classic/auto",
-        "tables copied",
-        "pages copied",
-    ];
-    Table { title: title.to_owned(), head: head.map(str::to_owned).to_vec(), rows: rows.collect() }
+    Grid::of(title, all)
+        .texts(CYCLE_HEAD, |times| times.cycle.labels())
+        .texts(["classic µs", "shared µs", "auto µs"], |times| ForkMode::ALL.map(|mode| times.stats(mode)))
+        .texts(GAIN_HEAD, |times| ForkMode::AGAINST_CLASSIC.map(|mode| times.gain(mode)))
+        .text("tables copied", |times| times.tables_copied[ForkMode::Shared as usize])
+        .text("pages copied", |times| times.pages_copied[ForkMode::Shared as usize])
+        .table()
 }
 
 pub(super) fn runs(all: &[CycleTimes]) -> impl Iterator<Item = Run> {

@@ -6,7 +6,7 @@
 //! Not covered: blocks of 2 MiB, which no program has yet. Their column is there, and is 0.
 
 use super::super::plot::size;
-use super::super::{EvaluateError, Run, Table};
+use super::super::{EvaluateError, Grid, Run};
 use super::parent::{Parent, failed};
 use pagewright_arch::X86_64;
 use pagewright_host::TableMachine;
@@ -115,27 +115,22 @@ impl Fallback {
     }
 }
 
-pub(super) fn table(all: &[Fallback]) -> Table {
-    let rows = all.iter().map(|fork| {
-        let mut row = vec![size(fork.bytes), fork.setting.to_owned(), fork.before.text().to_owned()];
-        row.push(fork.shared.to_string());
-        row.extend(fork.copied.map(|tables| tables.to_string()));
-        row
-    });
-    let head = ["parent", MmSetting::CowPageTables.name(), "before the fork", Counter::PwTableShared.name()];
-    Table {
-        title: "Tables that forks copied, by reason".to_owned(),
-        head: head.into_iter().chain(Counter::COPY_REASONS.map(Counter::name)).map(str::to_owned).collect(),
-        rows: rows.collect(),
-    }
+pub(super) fn grid(all: &[Fallback]) -> Grid<&Fallback> {
+    let fixed = Grid::of("Tables that forks copied, by reason", all)
+        .text("parent", |fork| size(fork.bytes))
+        .text(MmSetting::CowPageTables.name(), |fork| fork.setting)
+        .text("before the fork", |fork| fork.before.text())
+        .counted(Counter::PwTableShared.name(), Counter::PwTableShared.name(), |fork| fork.shared);
+    Counter::COPY_REASONS
+        .iter()
+        .enumerate()
+        .fold(fixed, |grid, (at, reason)| grid.counted(reason.name(), reason.name(), |fork| fork.copied[at]))
 }
 
-pub(super) fn runs(all: &[Fallback]) -> impl Iterator<Item = Run> {
-    all.iter().map(|fork| {
+pub(super) fn runs(all: &[Fallback]) -> Vec<Run> {
+    grid(all).runs(|fork| {
         let label = [format!("fork, {}", fork.setting), fork.before.text().to_owned()];
         let label = label.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(", ");
-        let reasons: [_; 6] = std::array::from_fn(|at| (Counter::COPY_REASONS[at].name(), fork.copied[at]));
-        let run = Run::of(label, format!("a parent of {}", size(fork.bytes)));
-        run.with_counters([(Counter::PwTableShared.name(), fork.shared)]).with_counters(reasons)
+        [label, format!("a parent of {}", size(fork.bytes))]
     })
 }

@@ -7,7 +7,7 @@
 //! Not guaranteed: the exception itself, which is missing in both ways.
 
 use super::super::plot::size;
-use super::super::{EvaluateError, Run, Stats, Table};
+use super::super::{EvaluateError, Grid, Run, Stats, Table};
 use super::parent::{ForkMode, Parent, SpanClock};
 use super::random::Random;
 use pagewright_host::HostMemory;
@@ -117,35 +117,15 @@ pub(super) fn in_turns<const N: usize>(mut ways: [ForkMode; N], round: usize) ->
 }
 
 pub(super) fn table(all: &[FaultCosts]) -> Table {
-    let rows = all.iter().map(|costs| {
-        let [classic, shared] = ForkMode::BOTH.map(|mode| costs.stats(mode).text());
-        let [_, tables] = costs.tables_copied;
-        vec![
-            size(costs.bytes),
-            costs.order.name().to_owned(),
-            classic,
-            shared,
-            costs.ratio().text(),
-            costs.ratio_with_fork().text(),
-            costs.pages_copied[ForkMode::Shared as usize].to_string(),
-            tables.to_string(),
-        ]
-    });
-    let head = [
-        "buffer",
-        "stores",
-        "classic ns",
-        "shared ns",
-        "shared/classic",
-        "with the fork",
-        "pages copied",
-        "tables copied",
-    ];
-    Table {
-        title: "A store by the child to each page after a fork, ns per store".to_owned(),
-        head: head.map(str::to_owned).to_vec(),
-        rows: rows.collect(),
-    }
+    Grid::of("A store by the child to each page after a fork, ns per store", all)
+        .text("buffer", |costs| size(costs.bytes))
+        .text("stores", |costs| costs.order.name())
+        .texts(["classic ns", "shared ns"], |costs| ForkMode::BOTH.map(|mode| costs.stats(mode)))
+        .text("shared/classic", |costs| costs.ratio())
+        .text("with the fork", |costs| costs.ratio_with_fork())
+        .text("pages copied", |costs| costs.pages_copied[ForkMode::Shared as usize])
+        .text("tables copied", |costs| costs.tables_copied[ForkMode::Shared as usize])
+        .table()
 }
 
 pub(super) fn runs(all: &[FaultCosts]) -> impl Iterator<Item = Run> {

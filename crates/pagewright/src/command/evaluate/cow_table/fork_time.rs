@@ -15,7 +15,7 @@
 //! that entries name which it loads.
 
 use super::super::plot::size;
-use super::super::{Context, EvaluateError, Plot, PlotAxis, PlotScale, Run, Scale, Series, Stats, Table};
+use super::super::{Context, EvaluateError, Grid, Plot, PlotAxis, PlotScale, Run, Scale, Series, Stats, Table};
 use super::parent::{ForkMode, Parent, failed};
 use crate::command::linux_fork::{LinuxFork, available};
 use pagewright_arch::X86_64;
@@ -230,45 +230,29 @@ impl ForkResults {
     }
 
     pub(super) fn tables(&self) -> Vec<Table> {
-        let head = ["parent", "mappings", "classic µs", "shared µs", "×", "Linux µs", "Linux / shared"];
-        let rows = self.all().map(|times| {
-            let [classic, shared] = [&times.classic, &times.shared].map(|samples| Stats::of(samples.clone()));
-            let linux = Stats::of(times.linux.clone());
-            let (linux, over) = match times.linux.is_empty() {
-                true => ["not measured"; 2].map(str::to_owned).into(),
-                false => (linux.text(), format!("{:.0}", linux.median / shared.median)),
-            };
-            let gain = format!("{:.0}", times.gain().median);
-            vec![size(times.bytes), times.mappings.to_string(), classic.text(), shared.text(), gain, linux, over]
-        });
-        let times = Table {
-            title: "Fork by size and mappings, distinct frames without contents (Linux: with)".to_owned(),
-            head: head.map(str::to_owned).to_vec(),
-            rows: rows.collect(),
+        let over = |times: &&ForkTimes| Stats::of(times.linux.clone()).median / Stats::of(times.shared.clone()).median;
+        let measured = |times: &&ForkTimes, text: String| {
+            if times.linux.is_empty() { "not measured".to_owned() } else { text }
         };
-        let rows = self.all().flat_map(|times| {
-            ForkMode::BOTH.map(|mode| {
-                let ForkCounts { entry_accesses, records, tables_shared, entries_copied } = times.counts_of(mode);
-                let counts = [entry_accesses, records, tables_shared, entries_copied].map(u64::to_string);
-                let parent = [size(times.bytes), times.mappings.to_string(), mode.name().to_owned()];
-                parent.into_iter().chain(counts).collect()
-            })
-        });
-        let head = [
-            "parent",
-            "mappings",
-            "fork",
-            "accesses to entries",
-            "records changed",
-            "pw_table_shared",
-            "pw_fork_entries",
-        ];
-        let counts = Table {
-            title: "What a fork touches, counted".to_owned(),
-            head: head.map(str::to_owned).to_vec(),
-            rows: rows.collect(),
-        };
-        vec![times, counts]
+        let title = "Fork by size and mappings, distinct frames without contents (Linux: with)";
+        let times = Grid::of(title, self.all())
+            .text("parent", |times| size(times.bytes))
+            .text("mappings", |times| times.mappings)
+            .text("classic µs", |times| Stats::of(times.classic.clone()))
+            .text("shared µs", |times| Stats::of(times.shared.clone()))
+            .text("×", |times| format!("{:.0}", times.gain().median))
+            .text("Linux µs", |times| measured(times, Stats::of(times.linux.clone()).text()))
+            .text("Linux / shared", |times| measured(times, format!("{:.0}", over(times))));
+        let forks = self.all().flat_map(|times| ForkMode::BOTH.map(|mode| (times, mode)));
+        let counts = Grid::of("What a fork touches, counted", forks)
+            .text("parent", |(times, _)| size(times.bytes))
+            .text("mappings", |(times, _)| times.mappings)
+            .text("fork", |(_, mode)| mode.name())
+            .text("accesses to entries", |(times, mode)| times.counts_of(*mode).entry_accesses)
+            .text("records changed", |(times, mode)| times.counts_of(*mode).records)
+            .text("pw_table_shared", |(times, mode)| times.counts_of(*mode).tables_shared)
+            .text("pw_fork_entries", |(times, mode)| times.counts_of(*mode).entries_copied);
+        vec![times.table(), counts.table()]
     }
 
     /// Fork time over size, beside Linux.

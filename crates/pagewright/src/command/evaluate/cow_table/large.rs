@@ -12,7 +12,7 @@
 //! Not guaranteed: the time of the first operation after others have used the caches.
 
 use super::super::plot::size;
-use super::super::{EvaluateError, Run, Stats, Table};
+use super::super::{EvaluateError, Grid, Run, Stats, Table};
 use super::parent::{ForkMode, Parent, SpanClock, failed};
 use pagewright_arch::X86_64;
 use pagewright_host::TableMachine;
@@ -95,16 +95,13 @@ impl LargeSpace {
     }
 
     pub(super) fn table(&self) -> Table {
-        let rows = self.rows().map(|(name, _, samples)| {
-            let [small, large] = samples.each_ref().map(|samples| Stats::of(samples.clone()).text());
-            vec![name.to_owned(), small, large, Self::growth(samples).text()]
-        });
         let [small, large] = self.bytes.map(|bytes| format!("µs at {}", size(bytes)));
-        Table {
-            title: "Operations in a small and in a large space".to_owned(),
-            head: vec!["operation".to_owned(), small, large, "×".to_owned()],
-            rows: rows.into(),
-        }
+        Grid::of("Operations in a small and in a large space", self.rows())
+            .text("operation", |(name, ..)| *name)
+            .text(small, |(.., samples)| Stats::of(samples[0].clone()))
+            .text(large, |(.., samples)| Stats::of(samples[1].clone()))
+            .text("×", |(.., samples)| Self::growth(samples))
+            .table()
     }
 
     pub(super) fn runs(&self) -> impl Iterator<Item = Run> {

@@ -6,7 +6,7 @@
 //!
 //! Not guaranteed: a layout with random addresses, where stack and TID may be under other tables.
 
-use super::super::{EvaluateError, Run, Table};
+use super::super::{EvaluateError, Grid, Run};
 use super::pages::PageMemory;
 use super::parent::{ForkMode, Parent, failed};
 use pagewright_arch::Isa;
@@ -89,38 +89,24 @@ fn moment<I: Isa>(parent: &Parent<TableMachine<I>>, child: &Arc<Space<TableMachi
 }
 
 /// The moments of both ways, on one instruction set.
-pub(super) fn table(of: &[TableMemory]) -> Table {
-    let kib = |bytes: u64| (bytes >> 10).to_string();
-    let rows = of.iter().flat_map(|memory| {
-        memory.moments.iter().map(move |moment| {
-            let Moment { name, private, shared, proportional, total, rss, vm_pte } = moment;
-            let figures = [private, shared, proportional, total, rss, vm_pte].map(|bytes| kib(*bytes));
-            [memory.mode.name(), name].map(str::to_owned).into_iter().chain(figures).collect()
-        })
-    });
+pub(super) fn grid(of: &[TableMemory]) -> Grid<(&TableMemory, &Moment)> {
     let (isa, bytes) = of.first().map_or(("", 0), |memory| (memory.isa.name(), memory.bytes));
-    let head = ["fork", "child has stored to", "private kB", "shared", "proportional", "all tables", "VmRSS", "VmPTE"];
-    Table {
-        title: format!("{isa}, page tables of a child of {} MB", bytes >> 20),
-        head: head.map(str::to_owned).to_vec(),
-        rows: rows.collect(),
-    }
+    let moments = of.iter().flat_map(|memory| memory.moments.iter().map(move |moment| (memory, moment)));
+    Grid::of(format!("{isa}, page tables of a child of {} MB", bytes >> 20), moments)
+        .text("fork", |(memory, _)| memory.mode.name())
+        .text("child has stored to", |(_, moment)| moment.name)
+        .kib("private kB", "private_table_bytes", |(_, moment)| moment.private)
+        .kib("shared", "shared_table_bytes", |(_, moment)| moment.shared)
+        .kib("proportional", "proportional_table_bytes", |(_, moment)| moment.proportional)
+        .kib("all tables", "all_table_bytes", |(_, moment)| moment.total)
+        .kib("VmRSS", "vm_rss_bytes", |(_, moment)| moment.rss)
+        .kib("VmPTE", "vm_pte_bytes", |(_, moment)| moment.vm_pte)
 }
 
 /// The moments as runs.
-pub(super) fn runs(of: &[TableMemory]) -> impl Iterator<Item = Run> {
-    of.iter().flat_map(|memory| {
-        memory.moments.iter().map(|moment| {
-            let label = format!("{}, {}, child's tables, {}", memory.isa.name(), memory.mode.name(), moment.name);
-            let Moment { private, shared, proportional, total, rss, vm_pte, .. } = *moment;
-            Run::of(label, format!("a parent of {} MB", memory.bytes >> 20)).with_counters([
-                ("private_table_bytes", private),
-                ("shared_table_bytes", shared),
-                ("proportional_table_bytes", proportional),
-                ("all_table_bytes", total),
-                ("vm_rss_bytes", rss),
-                ("vm_pte_bytes", vm_pte),
-            ])
-        })
-    })
+pub(super) fn runs(of: &[TableMemory]) -> Vec<Run> {
+    let label = |memory: &TableMemory, moment: &Moment| {
+        format!("{}, {}, child's tables, {}", memory.isa.name(), memory.mode.name(), moment.name)
+    };
+    grid(of).runs(|(memory, moment)| [label(memory, moment), format!("a parent of {} MB", memory.bytes >> 20)])
 }

@@ -144,11 +144,11 @@ fn modelled(largest: u64) -> Result<Vec<ModelledCycle>, EvaluateError> {
 }
 
 fn evaluation(scale: Scale, facts: &HostFacts, results: &CowTableResults) -> Evaluation {
-    let mut tables: Vec<_> = results.memory.iter().map(|of| memory::table(of)).collect();
+    let mut tables: Vec<_> = results.memory.iter().map(|of| memory::grid(of).table()).collect();
     let pages = results.memory.iter().map(|of| of.iter().map(|memory| memory.pages).collect::<Vec<_>>());
     tables.extend(pages.map(|of| pages::table(&of)));
     tables.extend(results.forks.tables());
-    tables.push(fallbacks::table(&results.fallbacks));
+    tables.push(fallbacks::grid(&results.fallbacks).table());
     let mut runs: Vec<_> = results.memory.iter().flat_map(|of| memory::runs(of)).collect();
     runs.extend(pages::runs(results.memory.iter().flatten().map(|memory| memory.pages)));
     runs.extend(results.forks.runs().chain(fallbacks::runs(&results.fallbacks)));
@@ -157,7 +157,7 @@ fn evaluation(scale: Scale, facts: &HostFacts, results: &CowTableResults) -> Eva
     tables.push(cycles::table("Memory management in a cycle, µs", &cases.named));
     tables.push(cases.snapshots.table());
     tables.push(cases.large.table());
-    tables.push(oom::table(&cases.oom));
+    tables.push(oom::grid(&cases.oom).table());
     tables.push(cycles::table("The matrix of cycles, µs", &cases.matrix));
     tables.extend(modelled::tables(&cases.modelled));
     runs.extend(faults::runs(&cases.faults));

@@ -6,8 +6,8 @@
 //!
 //! Not guaranteed: anything about caches. An access to an entry costs the same wherever it is.
 
-use super::super::{EvaluateError, Run, Stats, Table};
-use super::cycles::{Cycle, Server};
+use super::super::{EvaluateError, Grid, Run, Stats, Table};
+use super::cycles::{CYCLE_HEAD, Cycle, GAIN_HEAD, Server};
 use super::parent::{ForkMode, Parent, failed, frames_for};
 use pagewright_arch::{Aarch64, Isa, X86_64};
 use pagewright_sim::{MachineConfig, NodeConfig, Profile, Sim};
@@ -68,19 +68,13 @@ fn picos<I: Isa>(cycle: Cycle, mode: ForkMode) -> Result<u64, EvaluateError> {
 
 pub(super) fn tables(all: &[ModelledCycle]) -> impl Iterator<Item = Table> {
     IsaKind::ALL.iter().map(|isa| {
-        let of_isa = all.iter().filter(|times| times.isa == *isa);
-        let rows = of_isa.map(|times| {
-            let micros = times.picos.map(|picos| format!("{:.2}", picos as f64 / 1e6));
-            let gains = ForkMode::AGAINST_CLASSIC.map(|mode| format!("{:.3}", times.gain(mode).median));
-            times.cycle.labels().into_iter().chain(micros).chain(gains).collect()
-        });
-        let head =
-            ["cycle", "parent", "memory", "classic µs", "shared µs", "auto µs", "classic/shared", "classic/auto"];
-        Table {
-            title: format!("The matrix of cycles, modelled µs on {}", Profile::default_for(*isa)),
-            head: head.map(str::to_owned).to_vec(),
-            rows: rows.collect(),
-        }
+        let title = format!("The matrix of cycles, modelled µs on {}", Profile::default_for(*isa));
+        let micros = |times: &&ModelledCycle| times.picos.map(|picos| format!("{:.2}", picos as f64 / 1e6));
+        Grid::of(title, all.iter().filter(|times| times.isa == *isa))
+            .texts(CYCLE_HEAD, |times| times.cycle.labels())
+            .texts(["classic µs", "shared µs", "auto µs"], micros)
+            .texts(GAIN_HEAD, |times| ForkMode::AGAINST_CLASSIC.map(|mode| format!("{:.3}", times.gain(mode).median)))
+            .table()
     })
 }
 

@@ -7,7 +7,7 @@
 //! a resident set a process has for itself.
 
 use super::super::plot::size;
-use super::super::{EvaluateError, Run, Table};
+use super::super::{EvaluateError, Grid, Run};
 use super::parent::{ForkMode, Parent, SpanClock, failed, frames_for};
 use pagewright_arch::X86_64;
 use pagewright_host::TableMachine;
@@ -76,25 +76,7 @@ impl OomChoice {
     }
 }
 
-pub(super) fn table(all: &[OomChoice]) -> Table {
-    let rows = all.iter().map(|choice| {
-        let mut row = vec![choice.mode.name().to_owned()];
-        row.extend(choice.scores.map(|score| score.to_string()));
-        row.push(choice.chosen_name());
-        row.extend(choice.freed.map(|frames| format!("{}", (frames * PAGE_SIZE) >> 10)));
-        row.push(format!("{:.1}", choice.micros));
-        row
-    });
-    let head = [
-        "fork",
-        "score of the parent",
-        "of a child",
-        "of the child that stored",
-        "chosen",
-        "kB that its end frees",
-        "kB of the child that stored",
-        "µs of all scores",
-    ];
+pub(super) fn grid(all: &[OomChoice]) -> Grid<&OomChoice> {
     let title = all.first().map_or_else(String::new, |choice| {
         format!(
             "The OOM killer's choice among a parent of {} and its {} children, of which one has stored to {}",
@@ -103,21 +85,21 @@ pub(super) fn table(all: &[OomChoice]) -> Table {
             size(choice.stored)
         )
     });
-    Table { title, head: head.map(str::to_owned).to_vec(), rows: rows.collect() }
+    Grid::of(title, all)
+        .text("fork", |choice| choice.mode.name())
+        .counted("score of the parent", "parent_pages", |choice| choice.scores[0] as u64)
+        .counted("of a child", "child_pages", |choice| choice.scores[1] as u64)
+        .counted("of the child that stored", "stored_pages", |choice| choice.scores[2] as u64)
+        .text("chosen", |choice| choice.chosen_name())
+        .only_json("chosen", |choice| choice.chosen as u64)
+        .text("kB that its end frees", |choice| (choice.freed[0] * PAGE_SIZE) >> 10)
+        .text("kB of the child that stored", |choice| (choice.freed[1] * PAGE_SIZE) >> 10)
+        .only_json("freed_pages", |choice| choice.freed[0])
+        .only_json("stored_freed_pages", |choice| choice.freed[1])
+        .text("µs of all scores", |choice| format!("{:.1}", choice.micros))
 }
 
-pub(super) fn runs(all: &[OomChoice]) -> impl Iterator<Item = Run> {
-    all.iter().map(|choice| {
-        let label = format!("OOM choice, {}", choice.mode.name());
-        let input = format!("{} forks of {}", choice.forks, size(choice.bytes));
-        let [parent, child, stored] = choice.scores;
-        Run::of(label, input).with_counters([
-            ("parent_pages", parent as u64),
-            ("child_pages", child as u64),
-            ("stored_pages", stored as u64),
-            ("chosen", choice.chosen as u64),
-            ("freed_pages", choice.freed[0]),
-            ("stored_freed_pages", choice.freed[1]),
-        ])
-    })
+pub(super) fn runs(all: &[OomChoice]) -> Vec<Run> {
+    let input = |choice: &OomChoice| format!("{} forks of {}", choice.forks, size(choice.bytes));
+    grid(all).runs(|choice| [format!("OOM choice, {}", choice.mode.name()), input(choice)])
 }

@@ -6,7 +6,7 @@
 //!
 //! Not guaranteed: equal parts of a page that several entries of one process map.
 
-use super::super::{Run, Table};
+use super::super::{Grid, Run, Table};
 use super::parent::{ForkMode, Parent};
 use pagewright_arch::Isa;
 use pagewright_host::{Arc, TableMachine};
@@ -55,23 +55,17 @@ impl PageMemory {
 
 /// The pages after each way to fork, on one instruction set.
 pub(super) fn table(of: &[PageMemory]) -> Table {
-    let kib = |bytes: u64| (bytes >> 10).to_string();
     let rows = of.iter().flat_map(|memory| {
-        let PageMemory { processes: [parent, child], total, .. } = *memory;
-        let row = move |name: &str, pages: ProcessPages| {
-            let figures = [pages.private, pages.shared, pages.proportional].map(kib);
-            [memory.mode.name(), name].map(str::to_owned).into_iter().chain(figures).collect::<Vec<_>>()
-        };
-        let all = [memory.mode.name(), "mapped in total"].map(str::to_owned).into_iter();
-        let all = all.chain([String::new(), String::new(), kib(total)]).collect();
-        [row("the parent", parent), row("the child", child), all]
+        let [parent, child] = memory.processes.map(|pages| [pages.private, pages.shared, pages.proportional].map(Some));
+        let all = [None, None, Some(memory.total)];
+        [("the parent", parent), ("the child", child), ("mapped in total", all)]
+            .map(|(name, bytes)| (memory.mode.name(), name, bytes))
     });
     let (isa, bytes) = of.first().map_or(("", 0), |memory| (memory.isa.name(), memory.bytes));
-    Table {
-        title: format!("{isa}, pages of a parent of {} MB and its child, after those stores", bytes >> 20),
-        head: ["fork", "whose", "private kB", "shared", "proportional"].map(str::to_owned).to_vec(),
-        rows: rows.collect(),
-    }
+    Grid::of(format!("{isa}, pages of a parent of {} MB and its child, after those stores", bytes >> 20), rows)
+        .texts(["fork", "whose"], |(mode, name, _)| [*mode, *name])
+        .texts(["private kB", "shared", "proportional"], |(.., bytes)| bytes.map(|bytes| Some(bytes? >> 10)))
+        .table()
 }
 
 /// The pages as runs.

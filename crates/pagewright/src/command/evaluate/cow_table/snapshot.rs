@@ -10,7 +10,7 @@
 //! Not guaranteed: the exception, and the load that the child's reads put on caches and memory.
 
 use super::super::plot::size;
-use super::super::{EvaluateError, Run, Stats, Table};
+use super::super::{EvaluateError, Grid, Run, Stats, Table};
 use super::faults::in_turns;
 use super::parent::{ForkMode, Parent, SpanClock};
 use super::random::Random;
@@ -88,15 +88,12 @@ impl Snapshots {
     }
 
     pub(super) fn table(&self) -> Table {
-        let rows = FIGURES.iter().enumerate().map(|(index, name)| {
-            let [classic, shared] = ForkMode::BOTH.map(|mode| self.stats(mode, index).text());
-            vec![(*name).to_owned(), classic, shared, self.gain(index).text()]
-        });
-        Table {
-            title: format!("A snapshot of {}, the parent's first stores to {} pages", size(self.bytes), self.stores),
-            head: ["figure", "classic", "shared", "classic/shared"].map(str::to_owned).to_vec(),
-            rows: rows.collect(),
-        }
+        let title = format!("A snapshot of {}, the parent's first stores to {} pages", size(self.bytes), self.stores);
+        Grid::of(title, FIGURES.iter().enumerate())
+            .text("figure", |(_, name)| **name)
+            .texts(["classic", "shared"], |(at, _)| ForkMode::BOTH.map(|mode| self.stats(mode, *at)))
+            .text("classic/shared", |(at, _)| self.gain(*at))
+            .table()
     }
 
     pub(super) fn runs(&self) -> impl Iterator<Item = Run> {

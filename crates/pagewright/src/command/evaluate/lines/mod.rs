@@ -10,7 +10,7 @@
 //! Not guaranteed: anything about real time. Lines that no owner reports, memory bandwidth and the
 //! interconnect's own limits have no price (`docs/machine.md`).
 
-use super::{Claim, Context, EvaluateError, Evaluation, FigureKind, Promise, Run, Stats, Table, run_parallel};
+use super::{Claim, Context, EvaluateError, Evaluation, FigureKind, Grid, Promise, Run, Stats, Table, run_parallel};
 use crate::command::CommandError;
 use pagewright_arch::{Aarch64, X86_64};
 use pagewright_lab::contention::{self, FaultContention, FaultWorkload};
@@ -160,46 +160,37 @@ fn find(cells: &[Cell], isa: IsaKind, cpus: u16, workload: FaultWorkload) -> Opt
 
 /// What a fault costs on one machine, by number of CPUs and workload.
 fn faults(isa: IsaKind, cells: &[Cell]) -> Table {
-    let of_isa = cells.iter().filter(|cell| cell.setup.isa == isa);
-    let rows = of_isa.map(|cell| {
-        let alone = find(cells, isa, 1, cell.setup.workload).map(|cell| &cell.after.each);
-        let times = |each: &Stats| alone.map_or_else(String::new, |alone| format!("{:.2}", each.median / alone.median));
-        let nanos = |each: &Stats| format!("{:.0} [{:.0}–{:.0}]", each.median, each.p10, each.p90);
-        let (before, after) = (&cell.before.each, &cell.after.each);
-        let row = [nanos(before), times(before), nanos(after), times(after)];
-        let setup = [cell.setup.cpus.to_string(), cell.setup.workload.name().to_owned()];
-        setup.into_iter().chain(row).collect()
-    });
-    let head = ["CPUs", "workload", "ns per fault before", "× of one CPU", "after", "× of one CPU"];
-    Table {
-        title: format!("{}, a first store", Profile::default_for(isa)),
-        head: head.map(str::to_owned).to_vec(),
-        rows: rows.collect(),
-    }
+    let alone = |cell: &Cell| find(cells, isa, 1, cell.setup.workload).map(|cell| cell.after.each.median);
+    let times = |cell: &Cell, each: &Stats| alone(cell).map(|alone| format!("{:.2}", each.median / alone));
+    let nanos = |each: &Stats| format!("{:.0} [{:.0}–{:.0}]", each.median, each.p10, each.p90);
+    let title = format!("{}, a first store", Profile::default_for(isa));
+    Grid::of(title, cells.iter().filter(|cell| cell.setup.isa == isa))
+        .text("CPUs", |cell| u64::from(cell.setup.cpus))
+        .text("workload", |cell| cell.setup.workload.name())
+        .text("ns per fault before", |cell| nanos(&cell.before.each))
+        .text("× of one CPU", |cell| times(cell, &cell.before.each))
+        .text("after", |cell| nanos(&cell.after.each))
+        .text("× of one CPU", |cell| times(cell, &cell.after.each))
+        .table()
 }
 
 /// What each lock and counter costs a fault on the largest machine.
 fn lines(cell: &Cell) -> Table {
-    let mut names: Vec<&LineCosts> = cell.after.given.lines.iter().collect();
+    let [before, after] = [&cell.before, &cell.after];
     let has = |costs: &[LineCosts], name| costs.iter().any(|line| line.name == name);
-    names.extend(cell.before.given.lines.iter().filter(|line| !has(&cell.after.given.lines, line.name)));
-    let rows = names.into_iter().map(|line| {
-        let mut row = vec![line.name.to_owned()];
-        for (_, mode) in cell.modes() {
-            let costs = mode.given.lines.iter().find(|other| other.name == line.name);
-            let [uses, transfer, wait] = costs.map_or([0.0; 3], |costs| mode.line(costs));
-            row.extend([format!("{uses:.2}"), format!("{transfer:.1}"), format!("{wait:.1}")]);
-        }
-        row
-    });
-    let head =
-        ["lock or counter", "uses per fault before", "ns of transfers", "ns of waits", "after", "transfers", "waits"];
+    let gone = before.given.lines.iter().filter(|line| !has(&after.given.lines, line.name));
+    let figures = |mode: &ModeCost, name: &str| {
+        let costs = mode.given.lines.iter().find(|line| line.name == name);
+        let [uses, transfer, wait] = costs.map_or([0.0; 3], |costs| mode.line(costs));
+        [format!("{uses:.2}"), format!("{transfer:.1}"), format!("{wait:.1}")]
+    };
     let Setup { isa, cpus, workload } = cell.setup;
-    Table {
-        title: format!("{}, {cpus} CPUs, {}: each line", Profile::default_for(isa), workload.name()),
-        head: head.map(str::to_owned).to_vec(),
-        rows: rows.collect(),
-    }
+    let title = format!("{}, {cpus} CPUs, {}: each line", Profile::default_for(isa), workload.name());
+    Grid::of(title, after.given.lines.iter().chain(gone).map(|line| line.name))
+        .text("lock or counter", |name| *name)
+        .texts(["uses per fault before", "ns of transfers", "ns of waits"], |name| figures(before, name))
+        .texts(["after", "transfers", "waits"], |name| figures(after, name))
+        .table()
 }
 
 /// The promise about spaces of their own, beside what it leaves out.

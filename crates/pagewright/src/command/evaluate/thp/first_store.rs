@@ -6,7 +6,7 @@
 //! Not guaranteed: the exception, and a TLB miss; they are the same for each fault.
 
 use super::super::parent::{Parent, SpanClock, failed};
-use super::super::{Context, EvaluateError, Run, Scale, Stats, Table};
+use super::super::{Context, EvaluateError, Grid, Run, Scale, Stats};
 use super::process::{Machine, enable, set};
 use pagewright_mm::{MapFlags, MmSetting};
 use pagewright_types::{Order, PAGE_SIZE, VirtAddr};
@@ -48,23 +48,16 @@ impl FirstStores {
         Stats::of_ratios(&self.0[at], &self.0[0])
     }
 
-    pub(super) fn table(&self) -> Table {
-        let row = |(order, nanos): (&Order, &Vec<f64>)| {
-            let size = format!("{} KiB", order.bytes() >> 10);
-            vec![size, Stats::of(nanos.clone()).text(), self.ratio(*order).text()]
-        };
-        Table {
-            title: "First stores without clearing, ns per 4 KiB, measured".to_owned(),
-            head: ["page", "ns", "× of a 4 KiB page"].map(str::to_owned).to_vec(),
-            rows: ORDERS.iter().zip(&self.0).map(row).collect(),
-        }
+    pub(super) fn grid(&self) -> Grid<(&Order, &Vec<f64>)> {
+        Grid::of("First stores without clearing, ns per 4 KiB, measured", ORDERS.iter().zip(&self.0))
+            .text("page", |(order, _)| format!("{} KiB", order.bytes() >> 10))
+            .measured("ns", "ns_per_4kib", |(_, nanos)| Stats::of((*nanos).clone()))
+            .text("× of a 4 KiB page", |(order, _)| self.ratio(**order))
     }
 
-    pub(super) fn runs(&self) -> impl Iterator<Item = Run> {
-        ORDERS.iter().zip(&self.0).map(|(order, nanos)| {
-            let label = format!("first store, pages of {} bytes", order.bytes());
-            Run::measured(label, format!("{BYTES} bytes"), "ns_per_4kib", Stats::of(nanos.clone()))
-        })
+    pub(super) fn runs(&self) -> Vec<Run> {
+        let label = |order: &Order| format!("first store, pages of {} bytes", order.bytes());
+        self.grid().runs(|(order, _)| [label(order), format!("{BYTES} bytes")])
     }
 }
 

@@ -7,7 +7,7 @@
 
 use super::super::parent::{ForkMode, Parent, failed};
 use super::super::plot::size;
-use super::super::{Context, EvaluateError, Run, Scale, Stats, Table};
+use super::super::{Context, EvaluateError, Grid, Run, Scale, Stats, Table};
 use super::process::{Machine, enable};
 use super::programs::WORDS;
 use pagewright_mm::{Advice, MapFlags};
@@ -102,31 +102,22 @@ fn restore(parent: &Parent<Machine>, range: PageRange, of: (&str, ForkMode)) -> 
 
 /// The forks of the small and the large parent side by side.
 pub(super) fn table(rows: &[ForkRow]) -> Table {
-    let of = |row: &ForkRow| {
-        rows.iter().find(|other| (other.word, other.mode, other.bytes) == (row.word, row.mode, SIZES[0]))
+    let small = |row: &ForkRow| {
+        let of = |other: &&ForkRow| (other.word, other.mode, other.bytes) == (row.word, row.mode, SIZES[0]);
+        rows.iter().find(of).map(ForkRow::stats)
     };
-    let large = rows.iter().filter(|row| row.bytes == SIZES[1]);
-    let line = |row: &ForkRow| {
-        let small = of(row).map(ForkRow::stats);
-        let growth = small.as_ref().map(|small| format!("{:.2}", row.stats().median / small.median));
-        vec![
-            row.word.to_owned(),
-            row.mode.name().to_owned(),
-            small.map(|small| small.text()).unwrap_or_default(),
-            row.stats().text(),
-            growth.unwrap_or_default(),
-            row.entries.to_string(),
-            row.shared.to_string(),
-        ]
-    };
-    let [small, large_size] = SIZES.map(|bytes| format!("µs of {}", size(bytes)));
-    let head = ["enabled", "page tables", &small, &large_size, "×", "pw_fork_entries", "pw_table_shared"];
-    Table {
-        title: "Forks by transparent_hugepage.enabled, measured; entries and tables of the large one, counted"
-            .to_owned(),
-        head: head.map(str::to_owned).to_vec(),
-        rows: large.map(line).collect(),
-    }
+    let growth = |row: &ForkRow| small(row).map(|small| format!("{:.2}", row.stats().median / small.median));
+    let [small_size, large_size] = SIZES.map(|bytes| format!("µs of {}", size(bytes)));
+    let title = "Forks by transparent_hugepage.enabled, measured; entries and tables of the large one, counted";
+    Grid::of(title, rows.iter().filter(|row| row.bytes == SIZES[1]))
+        .text("enabled", |row| row.word)
+        .text("page tables", |row| row.mode.name())
+        .text(small_size, |row| small(row))
+        .text(large_size, |row| row.stats())
+        .text("×", |row| growth(row))
+        .text("pw_fork_entries", |row| row.entries)
+        .text("pw_table_shared", |row| row.shared)
+        .table()
 }
 
 pub(super) fn runs(rows: &[ForkRow]) -> impl Iterator<Item = Run> {

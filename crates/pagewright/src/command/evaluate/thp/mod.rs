@@ -74,13 +74,14 @@ fn measure(context: &Context<'_>, operations: Result<Vec<OperationUse>, String>)
 fn evaluation(scale: Scale, facts: &HostFacts, results: &ThpResults) -> Evaluation {
     let operations = results.operations.as_deref().unwrap_or_default();
     let debug = if cfg!(debug_assertions) { "with" } else { "without" };
-    let mut tables = vec![operations::table(operations), story::table(&results.story), results.first_stores.table()];
+    let mut tables = vec![operations::grid(operations).table(), story::grid(&results.story).table()];
+    tables.push(results.first_stores.grid().table());
     tables.push(forks::table(&results.forks));
     tables.extend(programs::tables(&results.programs));
     tables.push(not_comparable());
     let mut runs = operations::runs(operations);
     runs.extend(story::runs(&results.story));
-    runs.extend(results.first_stores.runs().chain(forks::runs(&results.forks)));
+    runs.extend(results.first_stores.runs().into_iter().chain(forks::runs(&results.forks)));
     runs.extend(programs::runs(&results.programs));
     Evaluation {
         name: "thp",

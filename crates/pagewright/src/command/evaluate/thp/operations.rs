@@ -4,7 +4,7 @@
 //!
 //! Not guaranteed: that the host counts it; `counted` does, on x86-64 Linux.
 
-use super::super::{Run, Table};
+use super::super::{Grid, Run};
 
 /// What an operation does, as the promises tell them apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,45 +41,20 @@ impl OperationUse {
     pub(super) const fn locked(&self) -> u64 {
         self.locked_head + self.locked_records + self.locked_elsewhere
     }
-
-    const fn figures(&self) -> [(&'static str, u64); 6] {
-        [
-            ("locked", self.locked()),
-            ("locked_head", self.locked_head),
-            ("locked_records", self.locked_records),
-            ("locked_elsewhere", self.locked_elsewhere),
-            ("records", self.records),
-            ("records_stored", self.records_stored),
-        ]
-    }
 }
 
 /// The operations, one a row.
-pub(super) fn table(operations: &[OperationUse]) -> Table {
-    let head = [
-        "operation",
-        "locked instructions",
-        "on the head",
-        "on other records",
-        "elsewhere",
-        "records used",
-        "stored to",
-    ];
-    let row = |used: &OperationUse| {
-        let figures = used.figures().map(|(_, figure)| figure.to_string());
-        std::iter::once(used.name.to_owned()).chain(figures).collect()
-    };
-    Table {
-        title: "An operation on a folio, counted in the machine code".to_owned(),
-        head: head.map(str::to_owned).to_vec(),
-        rows: operations.iter().map(row).collect(),
-    }
+pub(super) fn grid(operations: &[OperationUse]) -> Grid<&OperationUse> {
+    Grid::of("An operation on a folio, counted in the machine code", operations)
+        .text("operation", |used| used.name)
+        .counted("locked instructions", "locked", |used| used.locked())
+        .counted("on the head", "locked_head", |used| used.locked_head)
+        .counted("on other records", "locked_records", |used| used.locked_records)
+        .counted("elsewhere", "locked_elsewhere", |used| used.locked_elsewhere)
+        .counted("records used", "records", |used| used.records)
+        .counted("stored to", "records_stored", |used| used.records_stored)
 }
 
 pub(super) fn runs(operations: &[OperationUse]) -> Vec<Run> {
-    let run = |used: &OperationUse| {
-        Run::of(format!("operation: {}", used.name), "a folio of 4 KiB, or of 2 MiB".to_owned())
-            .with_counters(used.figures())
-    };
-    operations.iter().map(run).collect()
+    grid(operations).runs(|used| [format!("operation: {}", used.name), "a folio of 4 KiB, or of 2 MiB".to_owned()])
 }

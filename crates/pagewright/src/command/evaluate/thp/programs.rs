@@ -5,7 +5,7 @@
 //! Not guaranteed: real time. Faults, memory and splits are counted; TLB misses and the time of
 //! page walks are those of the modelled TLB.
 
-use super::super::{Context, EvaluateError, Plot, PlotAxis, PlotScale, Run, Series, Table, run_parallel};
+use super::super::{Context, EvaluateError, Grid, Plot, PlotAxis, PlotScale, Run, Series, Table, run_parallel};
 use crate::command::captures;
 use pagewright_capture::replay::{EventSource, ReplayConfig, ReplayReport, replay};
 use pagewright_capture::workload;
@@ -71,17 +71,6 @@ impl ProgramRun {
         };
         report.map(|report| Self::of(program, word, &report)).map_err(|error| failed(&error))
     }
-
-    const fn counters(&self) -> [(&'static str, u64); 6] {
-        [
-            ("pgfault", self.faults),
-            ("thp_fault_alloc", self.huge_faults),
-            ("peak_used_bytes", self.peak_bytes),
-            ("thp_split_pmd", self.split_pmd),
-            ("thp_split_page", self.split_page),
-            ("thp_deferred_split_page", self.deferred),
-        ]
-    }
 }
 
 /// Runs the programs, each with all words in parallel.
@@ -132,45 +121,27 @@ pub(super) fn plots(runs: &[ProgramRun]) -> Vec<Plot> {
 
 /// What is counted, and what is modelled, in tables of their own.
 pub(super) fn tables(runs: &[ProgramRun]) -> Vec<Table> {
-    let named = |run: &ProgramRun| [run.program.to_owned(), run.word.to_owned()];
-    let counted = runs.iter().map(|run| {
-        let counts = run.counters().map(|(name, count)| match name {
-            "peak_used_bytes" => format!("{:.1}", count as f64 / f64::from(1 << 20)),
-            _ => count.to_string(),
-        });
-        named(run).into_iter().chain(counts).collect()
-    });
-    let modelled = runs.iter().map(|run| {
-        let figures = [run.tlb_misses.to_string(), format!("{:.2}", run.walk_ns as f64 / 1e6)];
-        named(run).into_iter().chain(figures).collect()
-    });
-    let head = [
-        "program",
-        "enabled",
-        "faults",
-        "of 2 MiB",
-        "peak MiB",
-        "thp_split_pmd",
-        "thp_split_page",
-        "thp_deferred_split_page",
-    ];
-    let of = |title: &str, head: &[&str], rows: Vec<Vec<String>>| Table {
-        title: title.to_owned(),
-        head: head.iter().map(|name| (*name).to_owned()).collect(),
-        rows,
-    };
-    vec![
-        of("Programs by transparent_hugepage.enabled, counted", &head, counted.collect()),
-        of("The same, modelled", &["program", "enabled", "TLB misses of data", "ms of page walks"], modelled.collect()),
-    ]
+    let grid = |title| Grid::of(title, runs).text("program", |run| run.program).text("enabled", |run| run.word);
+    let counted = counts(grid("Programs by transparent_hugepage.enabled, counted"));
+    let modelled = grid("The same, modelled")
+        .text("TLB misses of data", |run| run.tlb_misses)
+        .text("ms of page walks", |run| format!("{:.2}", run.walk_ns as f64 / 1e6));
+    vec![counted.table(), modelled.table()]
 }
 
-pub(super) fn runs(runs: &[ProgramRun]) -> impl Iterator<Item = Run> {
-    runs.iter().map(|run| {
-        let mut written =
-            Run::of(format!("enabled={}", run.word), run.program.to_owned()).with_counters(run.counters());
-        written.modelled.insert("tlb_misses".to_owned(), run.tlb_misses);
-        written.modelled.insert("walk_ns".to_owned(), run.walk_ns);
-        written
-    })
+fn counts(grid: Grid<&ProgramRun>) -> Grid<&ProgramRun> {
+    grid.counted("faults", "pgfault", |run| run.faults)
+        .counted("of 2 MiB", "thp_fault_alloc", |run| run.huge_faults)
+        .only_json("peak_used_bytes", |run| run.peak_bytes)
+        .text("peak MiB", |run| format!("{:.1}", run.peak_bytes as f64 / f64::from(1 << 20)))
+        .counted("thp_split_pmd", "thp_split_pmd", |run| run.split_pmd)
+        .counted("thp_split_page", "thp_split_page", |run| run.split_page)
+        .counted("thp_deferred_split_page", "thp_deferred_split_page", |run| run.deferred)
+}
+
+pub(super) fn runs(runs: &[ProgramRun]) -> Vec<Run> {
+    counts(Grid::of("", runs))
+        .modelled("tlb_misses", |run| run.tlb_misses)
+        .modelled("walk_ns", |run| run.walk_ns)
+        .runs(|run| [format!("enabled={}", run.word), run.program.to_owned()])
 }

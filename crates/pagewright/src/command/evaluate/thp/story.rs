@@ -5,7 +5,7 @@
 //! Not guaranteed: times; the machine has page tables and records, and no contents of pages.
 
 use super::super::parent::{Parent, failed};
-use super::super::{EvaluateError, Run, Table};
+use super::super::{EvaluateError, Grid, Run};
 use super::process::{Machine, enable, leaf};
 use pagewright_mm::{MapFlags, Space};
 use pagewright_types::{Counter, Level, NodeId, Order, PageRange, Pfn, VirtAddr};
@@ -99,43 +99,24 @@ pub(super) fn tell() -> Result<Vec<StoryEvent>, EvaluateError> {
     Ok(story.events)
 }
 
-pub(super) fn table(events: &[StoryEvent]) -> Table {
-    let head = [
-        "event",
-        "PMD of the parent",
-        "of the child",
-        "thp_split_pmd",
-        "thp_split_page",
-        "pages queued to split",
-        "frames in use",
-        "freed by the event",
-    ];
+/// The events, with the frames in use before each.
+pub(super) fn grid(events: &[StoryEvent]) -> Grid<(&StoryEvent, u64)> {
     let before = std::iter::once(0).chain(events.iter().map(|event| event.frames));
-    let row = |(event, before): (&StoryEvent, u64)| {
-        let huge = event.huge.map(|huge| if huge { "yes" } else { "–" }.to_owned());
-        let [pmd, page] = event.splits;
-        let counts = [pmd, page, event.queued, event.frames, before.saturating_sub(event.frames)];
-        std::iter::once(event.name.to_owned()).chain(huge).chain(counts.map(|count| count.to_string())).collect()
-    };
-    Table {
-        title: "A huge page in two processes, each of which unmaps a half, counted".to_owned(),
-        head: head.map(str::to_owned).to_vec(),
-        rows: events.iter().zip(before).map(row).collect(),
-    }
+    let title = "A huge page in two processes, each of which unmaps a half, counted";
+    Grid::of(title, events.iter().zip(before))
+        .text("event", |(event, _)| event.name)
+        .texts(["PMD of the parent", "of the child"], |(event, _)| {
+            event.huge.map(|huge| if huge { "yes" } else { "–" })
+        })
+        .only_json("pmd_of_parent", |(event, _)| event.huge[0].into())
+        .only_json("pmd_of_child", |(event, _)| event.huge[1].into())
+        .counted("thp_split_pmd", Counter::ThpSplitPmd.name(), |(event, _)| event.splits[0])
+        .counted("thp_split_page", Counter::ThpSplitPage.name(), |(event, _)| event.splits[1])
+        .counted("pages queued to split", "pages_queued", |(event, _)| event.queued)
+        .counted("frames in use", "frames_in_use", |(event, _)| event.frames)
+        .text("freed by the event", |(event, before)| before.saturating_sub(event.frames))
 }
 
 pub(super) fn runs(events: &[StoryEvent]) -> Vec<Run> {
-    let run = |event: &StoryEvent| {
-        let [parent, child] = event.huge.map(u64::from);
-        let [pmd, page] = event.splits;
-        Run::of(format!("story: {}", event.name), "a huge page in two processes".to_owned()).with_counters([
-            ("pmd_of_parent", parent),
-            ("pmd_of_child", child),
-            (Counter::ThpSplitPmd.name(), pmd),
-            (Counter::ThpSplitPage.name(), page),
-            ("pages_queued", event.queued),
-            ("frames_in_use", event.frames),
-        ])
-    };
-    events.iter().map(run).collect()
+    grid(events).runs(|(event, _)| [format!("story: {}", event.name), "a huge page in two processes".to_owned()])
 }

@@ -22,8 +22,8 @@ fn cold(bytes: u64, movnti: f64) -> Cell {
     cell_with(TargetState::Cold, bytes, Residency::Cold, [10.0, movnti, movnti])
 }
 
-fn grid(cells: Vec<Cell>) -> Grid {
-    Grid { cells, checked_bytes: 0 }
+fn grid(cells: Vec<Cell>) -> ClearCells {
+    ClearCells { cells, checked_bytes: 0 }
 }
 
 const MIB2: u64 = 2 << 20;
