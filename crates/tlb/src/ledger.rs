@@ -30,6 +30,11 @@
 //! **INV-LEDGER-FULL** Only a flush that covers all debts of a CPU advances its clock; a flush of
 //! one space does not.
 //!
+//! **INV-TLB-BATCH-SETTLED** Each flush that a batch deferred up to the settled epoch is complete. A
+//! batch is open from before its first deferral until it has settled. The one that settles while no
+//! other is open raises the settled epoch to its own, after the next epoch has begun: a batch that
+//! opens later defers in a later epoch. A batch that is dropped unsettled stays open.
+//!
 //! Not guaranteed: that a settled debt is recognised at once. The lowest clock and the floor are
 //! computed again only when a key is settled, and when the allocator finds no settled frame to
 //! spare while frames are parked.
@@ -143,6 +148,10 @@ pub struct Ledger<P: Platform> {
     lowest_clock: AtomicU64,
     /// Every key up to this epoch is settled.
     floor: AtomicU64,
+    /// Batches that have deferred a flush and have not settled.
+    open_batches: AtomicU64,
+    /// Each flush that a batch deferred up to this epoch is complete.
+    batches_settled: AtomicU64,
     clocks: PerCpu<AtomicU64>,
     masks: SpinLock<Masks, rank::LedgerRank, P::Locks>,
 }
@@ -153,6 +162,8 @@ impl<P: Platform> Ledger<P> {
             epoch: AtomicU64::new(0),
             lowest_clock: AtomicU64::new(0),
             floor: AtomicU64::new(0),
+            open_batches: AtomicU64::new(0),
+            batches_settled: AtomicU64::new(0),
             clocks: PerCpu::try_new(cpus, |_| AtomicU64::new(0))?,
             masks: SpinLock::new(Masks::EMPTY),
         })
@@ -176,6 +187,28 @@ impl<P: Platform> Ledger<P> {
     /// What is sampled from here on is younger than every debt, and everything deferred, until now.
     pub(crate) fn begin_epoch(&self) -> u64 {
         self.epoch.fetch_add(1, Ordering::SeqCst)
+    }
+
+    /// Counts a batch as open, before it defers its first flush.
+    pub(crate) fn open_batch(&self) {
+        self.open_batches.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Closes a batch that has deferred flushes up to `epoch`, all of which are complete.
+    pub(crate) fn close_batch(&self, epoch: u64) {
+        // A batch that opens from here on defers in a later epoch, as INV-TLB-BATCH-SETTLED asks.
+        if self.sample() < epoch {
+            self.begin_epoch();
+        }
+        if plant!(OpenBatchSettled; true, self.open_batches.load(Ordering::SeqCst) == 1) {
+            self.batches_settled.fetch_max(epoch, Ordering::SeqCst);
+        }
+        self.open_batches.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// Whether each flush that a batch deferred up to `epoch` is known to be complete.
+    pub(crate) fn batches_have_settled(&self, epoch: u64) -> bool {
+        epoch <= self.batches_settled.load(Ordering::SeqCst)
     }
 
     /// Reads the epoch, before an act that settles everything; [`Ledger::advance`] publishes it.

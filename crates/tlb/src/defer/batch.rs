@@ -185,6 +185,7 @@ impl<'t, P: Platform> Batch<'t, P> {
                 self.cpus.insert_all(&context.cpus());
             }
         }
+        self.open();
         self.join(deferred, if let [only] = sharers { Some(only) } else { None });
     }
 
@@ -255,6 +256,7 @@ impl<'t, P: Platform> Batch<'t, P> {
     #[inline]
     fn defer(&mut self, context: &Arc<TlbContext>, me: CpuId, flush: FlushInfo) -> DeferredFlush {
         let tlb = self.tlb;
+        self.open();
         let (deferred, mask) = tlb.defer_flush(context, me, flush.range, |tlb| match flush.range {
             Some(range) => tlb.issue_leaf(context, range.start(), flush.level),
             None => tlb.issue_whole(context),
@@ -262,6 +264,14 @@ impl<'t, P: Platform> Batch<'t, P> {
         self.cpus.insert_all(&mask);
         self.join(deferred, Some(context));
         deferred
+    }
+
+    /// Counts the batch as open, before it defers its first flush.
+    #[inline]
+    fn open(&self) {
+        if self.entries == 0 {
+            self.tlb.ledger().open_batch();
+        }
     }
 
     /// Adds `deferred` to the batch; `context` owes it, or several spaces if that is `None`.

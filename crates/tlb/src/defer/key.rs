@@ -12,8 +12,8 @@
 //!
 //! Protocol: a key names no space, because the record of a table does not say which spaces reach
 //! it. The key of an own table is that of its space, and the flush of that space settles it. The
-//! key of a table that was ever shared is *merged*: every space of the family owes it, so only the
-//! clocks of the CPUs settle it ([`Debtor`]).
+//! key of a table that was ever shared is *merged*: every space of the family owes it, so the flush
+//! of one does not settle it ([`Debtor`]). The clocks of the CPUs do, or the batches.
 //!
 //! Neighbours: `table_key` records, asks, and says what becomes of a table's keys; `settle` says
 //! what a space still owes.
@@ -165,11 +165,13 @@ impl<P: Platform> Tlb<P> {
 
     /// Whether no CPU can hold what was deferred, whichever space it runs.
     ///
-    /// A CPU that is lazy, or runs no space of the family, is caught up by the generation: a
-    /// deferral advances that of each member.
+    /// Only batches defer for a family, so none is owed once they have settled
+    /// (INV-TLB-BATCH-SETTLED). A CPU that is lazy, or runs no space of the family, is caught up by
+    /// the generation: a deferral advances that of each member.
     pub(crate) fn is_settled_in_family(&self, deferred: DeferredFlush) -> bool {
         let reached = |cpu: CpuId| self.ledger().has_reached(cpu, deferred.epoch());
         self.ledger().clocks_have_reached(deferred.epoch())
+            || self.ledger().batches_have_settled(deferred.epoch())
             || match (self.fx().caps().shootdown, deferred.issuer()) {
                 (ShootdownKind::Broadcast, Some(issuer)) => reached(issuer),
                 (ShootdownKind::Ipi | ShootdownKind::Broadcast, _) => {

@@ -174,6 +174,7 @@ impl<P: Platform> DetachedHolder<P> for Batch<'_, P> {
             self.tlb.count(Counter::PwTlbBatchEntries, u64::from(self.entries));
             let settled = self.tlb.attribute_flushes(Counter::PwTlbBatchWaits, || self.wait_for_flushes());
             self.tlb.count(if settled { Counter::PwTlbBatchSettled } else { Counter::PwTlbBatchFlushed }, 1);
+            self.tlb.ledger().close_batch(self.epoch);
         }
         (self.entries, self.cpus, self.epoch, self.only) = (0, CpuMask::EMPTY, 0, None);
         self.detached.release(self.tlb.frames());

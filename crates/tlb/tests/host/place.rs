@@ -1,7 +1,7 @@
 //! Deferred flushes with a place: what an install flushes.
 //!
 //! The record of the table and the entry decide.
-//! INV-TLB-PLACE, INV-TLB-KEY-LIFE.
+//! INV-TLB-PLACE, INV-TLB-KEY-LIFE, INV-TLB-BATCH-SETTLED.
 
 use super::space::{Space, machine, page};
 use crate::support::{Host, Step, on};
@@ -31,6 +31,8 @@ on_both! {
     a_gather_flushes_nothing_for_a_family_that_was_flushed_since,
     a_space_settles_no_key_of_its_family,
     one_cpu_that_has_flushed_settles_no_key_of_a_family,
+    a_batch_that_has_settled_leaves_no_wait_to_its_family,
+    a_batch_settles_nothing_that_an_open_one_has_deferred,
     an_install_over_a_lingering_translation_flushes_once,
     a_lingering_translation_that_was_flushed_does_not_count,
     a_gather_ends_the_lingering_translations_of_the_tables_that_it_has_met,
@@ -417,6 +419,38 @@ fn one_cpu_that_has_flushed_settles_no_key_of_a_family<I: Isa>() {
     batch.settle();
 }
 
+/// CPU 3 runs no space of the family and has flushed nothing, so its clock says nothing.
+fn a_batch_that_has_settled_leaves_no_wait_to_its_family<I: Isa>() {
+    let (host, space, other) = shared::<I>();
+    for index in 0..2 {
+        let mut batch = Batch::new(&space.tlb);
+        clear_shared(&mut batch, (&space, &other), index);
+        batch.settle();
+        assert!(!reaches(&host, index) && !other_reaches(&host, index));
+        assert_eq!(install(&host, &other, index), []);
+    }
+    let mut gather = Gather::new(&space.tlb, &space.context);
+    gather.meet(space.last());
+    assert_eq!(host.log(|| gather.settle()).1, []);
+    assert_eq!(overtaken(&space.tlb), 0);
+}
+
+fn a_batch_settles_nothing_that_an_open_one_has_deferred<I: Isa>() {
+    let (host, space, other) = shared::<I>();
+    let apart = Space::new(&space.tlb);
+    on(0, || apart.run());
+    let [mut open, mut batch] = [(); 2].map(|()| Batch::new(&space.tlb));
+    on(1, || clear_shared(&mut open, (&space, &other), 0));
+    apart.map_new(0);
+    on(3, || apart.run());
+    batch.absorb(&apart.context, apart.clear(0));
+    batch.settle();
+    assert!(other_reaches(&host, 0));
+    assert_ne!(install(&host, &space, 0), []);
+    assert!(!other_reaches(&host, 0));
+    open.settle();
+}
+
 fn an_install_over_a_lingering_translation_flushes_once<I: Isa>() {
     let (host, tlb, space) = used::<I>();
     space.linger(0);
@@ -546,6 +580,7 @@ fn mistakes_about_the_life_of_a_key_are_found() {
     use pagewright_arch::{Aarch64, X86_64};
     use pagewright_plant::{PlantedBug, assert_found_by};
     assert_found_by(PlantedBug::KeysNotTaken, an_unhooked_table_hands_its_key_to_the_gather::<Aarch64>);
+    assert_found_by(PlantedBug::OpenBatchSettled, a_batch_settles_nothing_that_an_open_one_has_deferred::<X86_64>);
     assert_found_by(PlantedBug::FamilyKeyOfSpace, a_space_settles_no_key_of_its_family::<X86_64>);
     assert_found_by(PlantedBug::FamilyKeyNotTakenAlong, a_batch_settles_what_the_sharers_of_a_table_owe::<X86_64>);
     assert_found_by(PlantedBug::MergedPaidBySpace, a_space_settles_no_key_of_its_family::<Aarch64>);
