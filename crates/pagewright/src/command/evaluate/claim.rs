@@ -2,9 +2,9 @@
 //!
 //! Key types: [`Claim`], a row; [`Comparison`] and [`Promise`], with the functions that every
 //! row's verdict comes from ([`RULE`]). A figure with a band is judged by its whole band: if only a
-//! part of it agrees, the verdict is *undecided*. So it is if the row is about a size that the run did
-//! not reach ([`Claim::about`]). A row names the cells that it leaves out and the assumption that it
-//! rests on. A figure that this run did not obtain is no row.
+//! part of it agrees, the verdict is *undecided*, and also if the row is about a size that the run
+//! did not reach ([`Claim::about`]). A row names the cells that it leaves out and the assumption
+//! that it rests on. A figure that this run did not obtain is no row.
 //!
 //! Not guaranteed: that a verdict on a measured figure is the same twice, if the figure is near its
 //! limit or the computer is busy.
@@ -44,8 +44,7 @@ pub(crate) enum Comparison {
     Reproduced,
     /// Better by more than a tenth.
     Better,
-    /// One end of our band differs: the spread of the measurements, or of the assumed costs. Or the
-    /// run did not reach the published size.
+    /// One end of our band differs, by measurements or assumed costs; or the size was not reached.
     Undecided,
     Differs,
 }
@@ -55,7 +54,7 @@ pub(crate) enum Comparison {
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Promise {
     Kept,
-    /// One end of our band misses it, or the run kept it as far as it got, and that is not all.
+    /// One end of our band misses it, or it was kept up to a smaller size than is promised.
     Undecided,
     Missed,
 }

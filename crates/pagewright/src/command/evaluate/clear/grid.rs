@@ -1,8 +1,8 @@
 //! Measures clearing bandwidth by stores, extent and state of the target.
 //!
-//! Key types: [`ClearCells`] of [`Cell`]s. A sample clears blocks for some milliseconds, each block as an
-//! operation of its own with its own fence; the methods take turns, sample by sample. `auto` is the
-//! memory manager's choice, given what its allocator would know about the target.
+//! Key types: [`ClearCells`] of [`Cell`]s. A sample clears blocks for some milliseconds, each block
+//! as an operation of its own with its own fence; the methods take turns, sample by sample. `auto`
+//! is the memory manager's choice, given what its allocator would know about the target.
 //!
 //! Not guaranteed: that a *cold* target is in no cache at all. Between two uses of a line, the rest
 //! of a 1 GiB ring is cleared.
