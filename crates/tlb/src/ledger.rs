@@ -30,10 +30,10 @@
 //! **INV-LEDGER-FULL** Only a flush that covers all debts of a CPU advances its clock; a flush of
 //! one space does not.
 //!
-//! **INV-TLB-BATCH-SETTLED** Each flush that a batch deferred up to the settled epoch is complete. A
-//! batch is open from before its first deferral until it has settled. The one that settles while no
-//! other is open raises the settled epoch to its own, after the next epoch has begun: a batch that
-//! opens later defers in a later epoch. A batch that is dropped unsettled stays open.
+//! **INV-TLB-BATCH-SETTLED** Each flush that a batch deferred up to the settled epoch is complete.
+//! A batch is open from before its first deferral until it has settled. The one that settles while
+//! no other is open raises the settled epoch to its own, after the next epoch has begun: a batch
+//! that opens later defers in a later epoch. A batch that is dropped unsettled stays open.
 //!
 //! Not guaranteed: that a settled debt is recognised at once. The lowest clock and the floor are
 //! computed again only when a key is settled, and when the allocator finds no settled frame to

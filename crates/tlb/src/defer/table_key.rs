@@ -46,9 +46,9 @@
 //! **INV-TLB-KEY-LIFE** No key that is owed ends with its table, and none belongs to fewer spaces
 //! than may hold the translations. A table that is freed, unhooked or moved hands its keys to the
 //! gather of that operation. Fork settles those of the tables that it shares. A deferral for all
-//! sharers makes a merged key. The clocks of the CPUs settle it, or the batches, and it stays merged when
-//! the table has one owner again. The flush of a break, or of leaving, covers all that the table spans,
-//! so the copy has no key.
+//! sharers makes a merged key. The clocks of the CPUs settle it, or the batches, and it stays
+//! merged when the table has one owner again. The flush of a break, or of leaving, covers all that
+//! the table spans, so the copy has no key.
 //!
 //! A key belongs to addresses, so it does not travel with a table that moves: the flush of the move
 //! settles it before the space is released.
