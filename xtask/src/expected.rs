@@ -40,6 +40,9 @@ pub(crate) fn run(names: &[&str]) -> Result<(), Error> {
                 return Err(Error::NoPackage(case.name.to_owned()));
             };
             let mut boot = boot(&pagewright, machine, case, &linux.arguments(&init, case.swap, ""));
+            if let Some(root) = case.sysroot(machine, &workspace) {
+                boot.arg("--sysroot").arg(root);
+            }
             let (printed, status) = run_program(boot.arg("--").arg(&program).args(case.arguments))?;
             let path = case.expected(machine, &workspace.workspace_root);
             fs::write(&path, printed).map_err(Error::file(&path))?;

@@ -159,7 +159,7 @@ pub enum SoftKind {
 }
 
 impl SoftKind {
-    /// The kind with number `raw`, if there is one.
+    /// The kind with number `raw`, if there is one; a number is below 16.
     pub const fn from_raw(raw: u8) -> Option<Self> {
         match raw {
             1 => Some(Self::Swap),

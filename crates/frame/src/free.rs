@@ -1,7 +1,8 @@
 //! Freeing of frames (`mm/page_alloc.c`).
 //!
 //! ```text
-//! free_with_debt(Block, key) ─▶ per-CPU list of the block's zone ─▶ (when it is full) buddy lists: coalesce
+//! free(Block) ─▶ per-CPU list of the block's zone ─▶ (when it is full) buddy lists: coalesce
+//! free_with_debt(Block, key) ─▶ buddy lists, parked
 //! ```
 //!
 //! Neighbours: `zone`, `pcp` and `buddy` put the block on their lists; `release_list` drops many

@@ -31,13 +31,14 @@
 //! one space does not.
 //!
 //! **INV-TLB-BATCH-SETTLED** Each flush that a batch deferred up to the settled epoch is complete.
-//! A batch is open from before its first deferral until it has settled. The one that settles while
-//! no other is open raises the settled epoch to its own, after the next epoch has begun: a batch
-//! that opens later defers in a later epoch. A batch that is dropped unsettled stays open.
+//! A batch is open from before its first deferral until it has settled, and then it ends its epoch:
+//! a batch that opens later defers in a later one. The batch that leaves none open raises the
+//! settled epoch to the latest of those that have closed. A batch that is dropped stays open.
 //!
 //! Not guaranteed: that a settled debt is recognised at once. The lowest clock and the floor are
 //! computed again only when a key is settled, and when the allocator finds no settled frame to
-//! spare while frames are parked.
+//! spare while frames are parked. The settled epoch stays while some batch is open; after a batch
+//! was dropped, which debug builds refuse, it stays for good.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 use pagewright_plant::plant;
@@ -150,6 +151,8 @@ pub struct Ledger<P: Platform> {
     floor: AtomicU64,
     /// Batches that have deferred a flush and have not settled.
     open_batches: AtomicU64,
+    /// The latest epoch of the batches that have settled.
+    latest_closed: AtomicU64,
     /// Each flush that a batch deferred up to this epoch is complete.
     batches_settled: AtomicU64,
     clocks: PerCpu<AtomicU64>,
@@ -163,6 +166,7 @@ impl<P: Platform> Ledger<P> {
             lowest_clock: AtomicU64::new(0),
             floor: AtomicU64::new(0),
             open_batches: AtomicU64::new(0),
+            latest_closed: AtomicU64::new(0),
             batches_settled: AtomicU64::new(0),
             clocks: PerCpu::try_new(cpus, |_| AtomicU64::new(0))?,
             masks: SpinLock::new(Masks::EMPTY),
@@ -197,13 +201,16 @@ impl<P: Platform> Ledger<P> {
     /// Closes a batch that has deferred flushes up to `epoch`, all of which are complete.
     pub(crate) fn close_batch(&self, epoch: u64) {
         // A batch that opens from here on defers in a later epoch, as INV-TLB-BATCH-SETTLED asks.
-        if self.sample() < epoch {
+        if plant!(BatchEpochGoesOn; false, self.sample() < epoch) {
             self.begin_epoch();
         }
-        if plant!(OpenBatchSettled; true, self.open_batches.load(Ordering::SeqCst) == 1) {
-            self.batches_settled.fetch_max(epoch, Ordering::SeqCst);
+        self.latest_closed.fetch_max(epoch, Ordering::SeqCst);
+        // Read before this batch is closed: one that opens after it may close in between.
+        let closed = self.latest_closed.load(Ordering::SeqCst);
+        let open = self.open_batches.fetch_sub(1, Ordering::SeqCst);
+        if plant!(OpenBatchSettled; true, open == 1) {
+            self.batches_settled.fetch_max(closed, Ordering::SeqCst);
         }
-        self.open_batches.fetch_sub(1, Ordering::SeqCst);
     }
 
     /// Whether each flush that a batch deferred up to `epoch` is known to be complete.

@@ -24,7 +24,9 @@ const MAP_FLAGS: [u32; 11] = [
     0x400_0000, // UNINITIALIZED
     0x80,       // unknown
 ];
-/// Every `MADV_*` of Linux, then some that are unknown.
+/// `MADV_*` of Linux, then some that are unknown.
+///
+/// `huge.rs` draws those of huge pages; those of pages in error are left out.
 const ADVICE: [u32; 30] =
     [0, 1, 2, 3, 4, 4, 8, 8, 9, 9, 10, 11, 16, 17, 18, 19, 20, 21, 22, 22, 23, 23, 24, 102, 102, 103, 5, 7, 26, 200];
 /// The values of [`ADVICE`] that Linux knows.

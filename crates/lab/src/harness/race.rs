@@ -244,8 +244,9 @@ pub fn assert_planted_bugs_are_found(schedules: u64, cases: &[PlantedRace]) {
 
 /// Declares a test that each planted bug makes its race fail, on both instruction sets.
 ///
-/// `SCHEDULES; BUG => RACE, …`, where `RACE` is generic over the instruction set. The crate that
-/// calls it has a feature `planted`, without which there is no test.
+/// `SCHEDULES; BUG => RACE, …`, where `RACE` is generic over the instruction set, takes a seed, and
+/// returns whether all was well. The crate that calls it has a feature `planted`, without which
+/// there is no test. A module uses it once, because the test's name is fixed.
 #[macro_export]
 macro_rules! planted_bugs_are_found {
     ($schedules:expr; $($bug:ident => $($race:ident)::+),+ $(,)?) => {

@@ -1,8 +1,16 @@
 //! Stores to pages that are mapped and not writable (`do_wp_page`).
 //!
-//! **INV-COW-REUSE** A store reuses a page if the entry is exclusive, or if the entry's reference
-//! is the only one. A mapcount would miss users that have a reference and no mapping
-//! (CVE-2020-29374).
+//! **INV-COW-REUSE** A store reuses a page if the entry is exclusive, or if the page is anonymous
+//! and only entries of this table have references on it. Any other store copies the page. A
+//! mapcount would miss users that have a reference and no mapping (CVE-2020-29374).
+//!
+//! | references of an anonymous page | reused |
+//! | --- | --- |
+//! | the entry's | yes |
+//! | the entry's and the swap cache's | if the lock of the folio is free and no entry names its slot |
+//! | of a piece of a large folio outside the swap cache: those of its entries | if all these entries are in the locked table, where they belong |
+//!
+//! A huge leaf is split before its page is copied. The page of zeroes is replaced by a cleared one.
 //!
 //! **INV-COW-ORDER** The entry of a page that is copied is cleared and flushed before the copy is
 //! installed. Otherwise one CPU would store to the copy while another reads the original.

@@ -1,9 +1,10 @@
 //! `fork(2)`: a copy of an address space, copy-on-write (`dup_mmap`, `copy_page_range`).
 //!
-//! The child gets all mappings except those with `MADV_DONTFORK`. Entries are copied only where a
-//! fault could not restore them (`vma_needs_copy`): in private mappings that ever had an anonymous
-//! page, unless `MADV_WIPEONFORK` empties them in the child, and in mappings with guards. Each page
-//! that is copied gets one reference and one mapping more. It is no longer writable or exclusive in
+//! The child gets all mappings except those with `MADV_DONTFORK`. Fork first shares the page tables
+//! that it may share (`share_tables`), and copies the entries of the others only where a fault
+//! could not restore them (`vma_needs_copy`): in private mappings that ever had an anonymous page,
+//! unless `MADV_WIPEONFORK` empties them in the child, and in mappings with guards. Each page that
+//! is copied gets one reference and one mapping more. It is no longer writable or exclusive in
 //! either space. A pinned page is not shared: the child gets a copy at once, so that the device and
 //! the parent continue to see the same page (INV-GUP-EXCLUSIVE).
 //!

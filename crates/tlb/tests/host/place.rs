@@ -33,6 +33,8 @@ on_both! {
     one_cpu_that_has_flushed_settles_no_key_of_a_family,
     a_batch_that_has_settled_leaves_no_wait_to_its_family,
     a_batch_settles_nothing_that_an_open_one_has_deferred,
+    a_batch_settles_nothing_that_a_later_one_defers,
+    the_last_of_several_batches_settles_for_all,
     an_install_over_a_lingering_translation_flushes_once,
     a_lingering_translation_that_was_flushed_does_not_count,
     a_gather_ends_the_lingering_translations_of_the_tables_that_it_has_met,
@@ -451,6 +453,41 @@ fn a_batch_settles_nothing_that_an_open_one_has_deferred<I: Isa>() {
     open.settle();
 }
 
+/// On x86 the first one flushes no CPU, because the only one of its space is lazy.
+fn a_batch_settles_nothing_that_a_later_one_defers<I: Isa>() {
+    let (host, space, other) = shared::<I>();
+    let apart = Space::new(&space.tlb);
+    apart.map_new(0);
+    on(3, || {
+        apart.run();
+        space.tlb.enter_lazy();
+    });
+    let mut batch = Batch::new(&space.tlb);
+    batch.absorb(&apart.context, apart.clear(0));
+    batch.settle();
+    let mut later = Batch::new(&space.tlb);
+    on(1, || clear_shared(&mut later, (&space, &other), 0));
+    assert!(other_reaches(&host, 0));
+    assert_ne!(install(&host, &space, 0), []);
+    assert!(!other_reaches(&host, 0));
+    later.settle();
+}
+
+/// The one that closes first has the latest epoch.
+fn the_last_of_several_batches_settles_for_all<I: Isa>() {
+    let (host, space, other) = shared::<I>();
+    let [mut first, mut second] = [(); 2].map(|()| Batch::new(&space.tlb));
+    clear_shared(&mut first, (&space, &other), 0);
+    space.tlb.ledger().open(CpuMask::EMPTY);
+    clear_shared(&mut second, (&space, &other), 1);
+    second.settle();
+    first.settle();
+    for index in 0..2 {
+        assert!(!reaches(&host, index) && !other_reaches(&host, index));
+        assert_eq!(install(&host, &other, index), []);
+    }
+}
+
 fn an_install_over_a_lingering_translation_flushes_once<I: Isa>() {
     let (host, tlb, space) = used::<I>();
     space.linger(0);
@@ -580,6 +617,7 @@ fn mistakes_about_the_life_of_a_key_are_found() {
     use pagewright_arch::{Aarch64, X86_64};
     use pagewright_plant::{PlantedBug, assert_found_by};
     assert_found_by(PlantedBug::KeysNotTaken, an_unhooked_table_hands_its_key_to_the_gather::<Aarch64>);
+    assert_found_by(PlantedBug::BatchEpochGoesOn, a_batch_settles_nothing_that_a_later_one_defers::<X86_64>);
     assert_found_by(PlantedBug::OpenBatchSettled, a_batch_settles_nothing_that_an_open_one_has_deferred::<X86_64>);
     assert_found_by(PlantedBug::FamilyKeyOfSpace, a_space_settles_no_key_of_its_family::<X86_64>);
     assert_found_by(PlantedBug::FamilyKeyNotTakenAlong, a_batch_settles_what_the_sharers_of_a_table_owe::<X86_64>);

@@ -154,6 +154,7 @@ impl<P: Platform> Mm<P> {
             map.split_out(part);
             map.set_rights(part.start().page_index(), rights);
             if let Some((_, vma)) = map.find(part.start()) {
+                // `reserve_splits` has broken what was shared.
                 self.protect_entries(map.tables(&self.tlb).owned(part), vma, part, gather);
             }
             map.merge_over(part);

@@ -1,6 +1,10 @@
 //! Breaking shared page tables before an edit of one space.
 //!
-//! [`pagewright_table::Tables::own`] copies tables from a reserve, which this file fills.
+//! [`pagewright_table::Tables::own`] copies tables from a reserve, which this file fills. These
+//! break first: a fault that changes an entry of one space, the locked walk of `gup`,
+//! `reserve_splits` for calls that change mappings, `mlock`, `mremap`, `brk` and the growth of a
+//! stack, advice about pages, the clearing of soft-dirty bits, and a fork that shares nothing.
+//! `munmap` breaks the tables at the ends of its range, and leaves the others.
 
 use crate::error::MmError;
 use crate::mm::Mm;
