@@ -44,6 +44,7 @@ static void waits(void)
     memset(&info, 9, sizeof info);
     printf("waitid: %ld", told(waitid(P_PID, child, &info, WEXITED | WNOWAIT)));
     tell(&info, child);
+    printf(" %ld", told(waitid(P_PID, child, &info, WSTOPPED | WCONTINUED)));
     printf(" %ld", told(syscall(SYS_waitid, P_ALL, 0, &info, WEXITED, &usage)));
     tell(&info, child);
     printf(" %ld", told(waitid(P_ALL, 0, &info, WEXITED)));

@@ -451,6 +451,31 @@ static void *disturbs(void *to)
     return 0;
 }
 
+/* Owns a lock and waits for another one. */
+static void *waits(void *words)
+{
+    unsigned *own = words, *wanted = own + 1;
+    pi(FUTEX_LOCK_PI, own, 0);
+    pi(FUTEX_LOCK_PI, wanted, 0);
+    pi(FUTEX_UNLOCK_PI, wanted, 0);
+    pi(FUTEX_UNLOCK_PI, own, 0);
+    return 0;
+}
+
+static void cycle(void)
+{
+    static volatile unsigned words[2];
+    pthread_t thread;
+    pi(FUTEX_LOCK_PI, (unsigned *)&words[1], 0);
+    pthread_create(&thread, 0, waits, (void *)words);
+    while (!(words[1] & FUTEX_WAITERS))
+        pause_ms(5);
+    printf("cycle: %ld", pi(FUTEX_LOCK_PI, (unsigned *)&words[0], 0));
+    pi(FUTEX_UNLOCK_PI, (unsigned *)&words[1], 0);
+    pthread_join(thread, 0);
+    printf(" %x %x\n", words[0], words[1]);
+}
+
 static void owned(void)
 {
     unsigned word = 0, me = syscall(SYS_gettid);
@@ -499,6 +524,7 @@ static void owned(void)
     pthread_join(thread, 0);
     pthread_join(other, 0);
     printf("ended: %ld %d %x\n", got, (word & FUTEX_TID_MASK) == me, word & FUTEX_OWNER_DIED);
+    cycle();
 }
 
 static pthread_mutex_t mutex;

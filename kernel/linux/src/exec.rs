@@ -371,6 +371,7 @@ pub(crate) fn start_init(options: &Options) {
         credentials: credentials.clone(),
         scheduling,
         robust_list: VirtAddr::ZERO,
+        inherited_lock: None,
     };
     scheduler.threads.insert(id, entry);
     scheduler.make_ready(Box::new(Thread {
@@ -395,7 +396,6 @@ pub(crate) fn start_init(options: &Options) {
         bytes_moved: 0,
         messages: None,
         words: Vec::new(),
-        inherits: None,
         opening: None,
         resume: None,
         deadline: None,

@@ -65,7 +65,7 @@ pub(crate) enum InodeKind {
     OfMemory(MemoryFile),
     /// `/proc/PID/oom_score_adj`.
     OomScoreAdj(Arc<TaskId>),
-    /// A name of the machine.
+    /// A setting of the kernel outside of the memory manager.
     Sysctl(Sysctl),
     /// The memory of a process.
     Memory(ProcessMemory),
@@ -156,7 +156,7 @@ static NUMBERS: AtomicU64 = AtomicU64::new(1);
 
 impl Inode {
     pub(crate) fn new(path: &str, mode: u32, kind: InodeKind) -> Arc<Self> {
-        Self::with_attributes(path, InodeAttributes::new(mode), kind)
+        Self::with_attributes(path, SharedAttributes::new(mode), kind)
     }
 
     /// An inode whose attributes its object shares ([`SharedAttributes`]).

@@ -29,20 +29,18 @@ pub(crate) struct InodeAttributes {
     pub(crate) changed: u64,
 }
 
-impl InodeAttributes {
-    /// Those of a new inode of the first user.
-    pub(crate) fn new(mode: u32) -> SharedAttributes {
-        let now = realtime_ns();
-        let attributes = Self { mode, uid: 0, gid: 0, links: 1, accessed: now, modified: now, changed: now };
-        SharedAttributes(Arc::new(Mutex::new(attributes)))
-    }
-}
-
 /// The attributes of an inode and its object.
 #[derive(Clone)]
 pub(crate) struct SharedAttributes(Arc<Mutex<InodeAttributes>>);
 
 impl SharedAttributes {
+    /// Those of a new inode of the first user.
+    pub(crate) fn new(mode: u32) -> Self {
+        let now = realtime_ns();
+        let attributes = InodeAttributes { mode, uid: 0, gid: 0, links: 1, accessed: now, modified: now, changed: now };
+        Self(Arc::new(Mutex::new(attributes)))
+    }
+
     pub(crate) fn lock(&self) -> spin::MutexGuard<'_, InodeAttributes> {
         self.0.lock()
     }
@@ -59,7 +57,7 @@ impl TmpfsFileOps for SharedAttributes {
 /// The credentials of the thread that makes a memory call, by CPU.
 static CALLERS: [Mutex<Option<Arc<Credentials>>>; CpuMask::MAX] = [const { Mutex::new(None) }; CpuMask::MAX];
 
-/// Does what a memory call does; objects are asked whether the thread could write their files.
+/// Makes a memory call during which objects check the credentials of this thread.
 ///
 /// A call stays on its CPU.
 pub(crate) fn as_caller<T>(thread: &Thread, call: impl FnOnce() -> T) -> T {

@@ -77,6 +77,10 @@ impl Scheduler {
     /// Tells the parent of a process that it has stopped, when the last of its threads has.
     pub(crate) fn complete_stop(&mut self, id: TaskId) {
         let process = self.process(id);
+        // A process that is killed does not stop any more (`zap_other_threads`).
+        if process.group_exit.is_some() {
+            return;
+        }
         let living = process.threads - process.exiting_threads;
         let Some(JobStop { signal, is_complete: false }) = process.job.stop else { return };
         let stopped = self.asleep.values().filter(|sleeper| sleeper.thread.process == id);
@@ -88,7 +92,7 @@ impl Scheduler {
         }
     }
 
-    /// Does what sending a signal does, whatever becomes of the signal (`prepare_signal`).
+    /// Applies the effects of a signal that do not depend on its delivery (`prepare_signal`).
     pub(crate) fn prepare_signal(&mut self, process: TaskId, signal: u8) {
         if is_stop_signal(signal) {
             self.drop_pending(process, SIGCONT);

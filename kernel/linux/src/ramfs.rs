@@ -9,7 +9,7 @@
 use crate::archive::ArchiveFile;
 use crate::credentials::{Credentials, FileAccess};
 use crate::errno::Errno;
-use crate::inode::{FileSystem, HeldObject, Inode, InodeAttributes, InodeKind};
+use crate::inode::{FileSystem, HeldObject, Inode, InodeAttributes, InodeKind, SharedAttributes};
 use crate::memory::mm;
 use crate::mount;
 use crate::zram::ZramAttribute;
@@ -182,7 +182,7 @@ fn walk(path: &str, follow: bool, crosses_last: bool, caller: &Credentials) -> R
 /// # Errors
 /// As [`add`], and those of the memory manager.
 pub(crate) fn add_file(path: &str, mode: u32, caller: &Credentials) -> Result<Arc<Inode>, Errno> {
-    let attributes = InodeAttributes::new(mode);
+    let attributes = SharedAttributes::new(mode);
     let object = mm().add_tmpfs_file(&mount::tmpfs(path)?, path, 0, Box::new(attributes.clone()))?;
     add_node(Inode::with_attributes(path, attributes, InodeKind::Shmem(HeldObject(object))), mode, caller)
 }

@@ -131,8 +131,6 @@ pub(crate) struct Thread {
     pub(crate) opening: Option<(PipeEnd, u64)>,
     /// The words of a `futex_waitv` that sleeps.
     pub(crate) words: Vec<FutexKey>,
-    /// The lock that it got from an owner that ended, until it has stored that.
-    pub(crate) inherits: Option<FutexKey>,
     /// How it continues after it slept.
     pub(crate) resume: Option<Resume>,
     /// The deadline of the current call, once it has slept.
@@ -200,6 +198,8 @@ pub(crate) struct ThreadEntry {
     pub(crate) scheduling: Scheduling,
     /// The head of the list of locks to release when it ends (`set_robust_list`); 0 for none.
     pub(crate) robust_list: VirtAddr,
+    /// The lock that it got from an owner that ended, until it has stored its number there.
+    pub(crate) inherited_lock: Option<FutexKey>,
 }
 
 /// The processes, the run queue and the sleepers.

@@ -201,7 +201,6 @@ fn clone_checked(thread: &mut Thread, request: &CloneRequest, number: Option<Tas
         bytes_moved: 0,
         messages: None,
         words: Vec::new(),
-        inherits: None,
         opening: None,
         resume: None,
         deadline: None,
@@ -265,6 +264,7 @@ fn create_task(
         credentials: thread.credentials.clone(),
         scheduling,
         robust_list: VirtAddr::ZERO,
+        inherited_lock: None,
     };
     scheduler.threads.insert(id, entry);
     drop(scheduler);

@@ -40,9 +40,12 @@ pub(super) fn serve(thread: &mut Thread, call: LinuxCall, a: Arguments) -> Sysca
 
 /// Serves `mmap`; a mapping of `/dev/zero` is anonymous memory (`mmap_zero`).
 fn serve_mmap(thread: &Thread, request: MmapRequest) -> SyscallResult {
+    if request.flags.contains(MapFlags::ANONYMOUS) {
+        return serve_request(thread, &MemoryRequest::Mmap(request));
+    }
     let is_zero = |open: &Arc<OpenFile>| open.inode().is_some_and(|node| matches!(node.kind, InodeKind::Zero));
     let zero = match thread.open_file(request.fd.into()) {
-        Ok(open) if !request.flags.contains(MapFlags::ANONYMOUS) && is_zero(&open) => open,
+        Ok(open) if is_zero(&open) => open,
         _ => return serve_request(thread, &MemoryRequest::Mmap(request)),
     };
     let shared = request.flags.contains(MapFlags::SHARED);

@@ -5,6 +5,7 @@ use crate::credentials::Credentials;
 use crate::errno::Errno;
 use crate::exec::{self, ExecRequest};
 use crate::inode::InodeKind;
+use crate::job_control::JobState;
 use crate::memory::{SpaceHandle, mm};
 use crate::process::ExitStatus;
 use crate::record;
@@ -190,6 +191,10 @@ fn de_thread(thread: &mut Thread) -> Result<(), CallStop> {
         return Err(CallStop::Sleep { scheduler, wait: WaitReason::DeThread, deadline: None, at_deadline: 0 });
     }
     process.exec_thread = None;
+    // Those that wait for its locks know it by the number that it gives up.
+    if me != thread.process {
+        scheduler.hand_on_pi_locks(me);
+    }
     if let Some(known) = scheduler.threads.remove(&me) {
         scheduler.threads.insert(thread.process, known);
     }
@@ -217,6 +222,7 @@ impl Scheduler {
         let (parent, signal, user) = (process.parent, process.exit_signal, process.credentials.user.real);
         process.exit_status = Some(end);
         process.timers = ProcessTimers::new();
+        process.job = JobState::default();
         let has_stopped = self.has_stopped();
         let orphans = self.processes.iter_mut().filter(|(_, other)| other.parent == id);
         // As in Linux, the first process always gets `SIGCHLD`.
@@ -259,7 +265,6 @@ pub(crate) fn end_thread(mut thread: Box<Thread>, end: ExitStatus) {
     let (id, process) = (thread.id, thread.process);
     let (last, end) = {
         let mut scheduler = scheduler();
-        scheduler.hand_on_pi_locks(id);
         let known = scheduler.process(process);
         known.usage.note_peak(thread.space.0.rss().peak_bytes());
         known.exiting_threads += 1;
@@ -280,7 +285,9 @@ pub(crate) fn end_thread(mut thread: Box<Thread>, end: ExitStatus) {
     // Closes descriptors and, with the last thread, ends the space, before the parent is notified.
     drop(thread);
     let mut scheduler = scheduler();
+    // Until here, others may begin to wait for its locks.
     scheduler.threads.remove(&id);
+    scheduler.hand_on_pi_locks(id);
     let known = scheduler.process(process);
     known.threads -= 1;
     known.exiting_threads -= 1;

@@ -2,9 +2,10 @@
 
 use super::time::read_timeout;
 use super::{Arguments, address};
+use crate::credentials::Credentials;
 use crate::errno::Errno;
 use crate::file::OpenTarget;
-use crate::signal::{self, NSIG, SigAction, SigCause, SigInfo, SignalSet};
+use crate::signal::{self, NSIG, SIGCONT, SigAction, SigCause, SigInfo, SignalSet};
 use crate::task::{CallStop, INIT, Scheduler, SyscallResult, TaskId, Thread, WaitReason, scheduler};
 use alloc::vec::Vec;
 use core::ops::Bound;
@@ -118,7 +119,7 @@ pub(super) fn rt_sigqueueinfo(thread: &mut Thread, a: Arguments) -> SyscallResul
     let info = given_info(thread, a[1], a[2], target)?;
     let mut scheduler = scheduler();
     let alive = scheduler.processes.get(&target).ok_or(Errno::ESRCH)?.exit_status.is_none();
-    if !may_signal(&scheduler, thread, target) {
+    if !may_signal(&scheduler, thread, target, info.map_or(0, |info| info.signal)) {
         return Err(Errno::EPERM.into());
     }
     if alive && let Some(info) = info {
@@ -136,7 +137,7 @@ pub(super) fn rt_tgsigqueueinfo(thread: &mut Thread, a: Arguments) -> SyscallRes
     }
     let mut scheduler = scheduler();
     scheduler.threads.get(&target).filter(|known| known.process == of).ok_or(Errno::ESRCH)?;
-    if !may_signal(&scheduler, thread, target) {
+    if !may_signal(&scheduler, thread, target, info.map_or(0, |info| info.signal)) {
         return Err(Errno::EPERM.into());
     }
     if let Some(info) = info {
@@ -164,7 +165,7 @@ pub(super) fn pidfd_send_signal(thread: &mut Thread, a: Arguments) -> SyscallRes
     };
     let mut scheduler = scheduler();
     let alive = scheduler.process_of(handle).ok_or(Errno::ESRCH)?.exit_status.is_none();
-    if !may_signal(&scheduler, thread, **handle) {
+    if !may_signal(&scheduler, thread, **handle, info.map_or(0, |info| info.signal)) {
         return Err(Errno::EPERM.into());
     }
     if let Some(info) = info.filter(|_| alive) {
@@ -261,7 +262,7 @@ pub(super) fn kill(thread: &mut Thread, a: Arguments) -> SyscallResult {
             .map(|(id, process)| (*id, process.exit_status.is_none()))
     } {
         (after, found) = (Bound::Excluded(target), true);
-        if !may_signal(&scheduler, thread, target) {
+        if !may_signal(&scheduler, thread, target, signal) {
             continue;
         }
         allowed = true;
@@ -277,11 +278,14 @@ pub(super) fn kill(thread: &mut Thread, a: Arguments) -> SyscallResult {
     }
 }
 
-/// Whether a thread may send signals to another thread or process (`check_kill_permission`).
-fn may_signal(scheduler: &Scheduler, thread: &Thread, target: TaskId) -> bool {
+/// Whether a thread may send a signal to another thread or process (`check_kill_permission`).
+///
+/// Within a session, `SIGCONT` needs no permission; all processes are in one.
+fn may_signal(scheduler: &Scheduler, thread: &Thread, target: TaskId, signal: u8) -> bool {
     let process = scheduler.threads.get(&target).map_or(target, |entry| entry.process);
     let credentials = scheduler.credentials_of(target);
-    process == thread.process || credentials.is_none_or(|target| thread.credentials.may_signal(&target))
+    let is_allowed = |target: &Credentials| signal == SIGCONT || thread.credentials.may_signal(target);
+    process == thread.process || credentials.is_none_or(|target| is_allowed(&target))
 }
 
 pub(super) fn tkill(thread: &mut Thread, a: Arguments) -> SyscallResult {
@@ -303,7 +307,7 @@ fn to_thread(thread: &Thread, of: Option<i32>, id: i32, signal: u64) -> SyscallR
     if known.is_none_or(|known| of.is_some_and(|of| known.process.0 != of as u32)) {
         return Err(Errno::ESRCH.into());
     }
-    if !may_signal(&scheduler, thread, TaskId(id as u32)) {
+    if !may_signal(&scheduler, thread, TaskId(id as u32), signal) {
         return Err(Errno::EPERM.into());
     }
     if signal != 0 {

@@ -32,7 +32,7 @@ impl ChildEvent {
     /// What a child did that these options ask for (`wait_consider_task`).
     fn of(child: &Process, options: u32) -> Option<Self> {
         if let Some(end) = child.exit_status {
-            return (options & linux::WEXITED != 0).then_some(Self::Ended(end));
+            return Some(Self::Ended(end));
         }
         let asked = match child.job.event? {
             JobEvent::Stopped(_) => linux::WUNTRACED,
@@ -87,7 +87,9 @@ fn wait(thread: &Thread, children: WaitedChildren, options: u32) -> Result<WaitO
             WaitedChildren::One(wanted) => id == wanted,
             WaitedChildren::Group(group) => child.group == group,
         };
-        wanted && id != me && child.parent == me && is_eligible(child, options)
+        // A child that has ended does nothing any more that `WSTOPPED` or `WCONTINUED` wait for.
+        let can_act = child.exit_status.is_none() || options & linux::WEXITED != 0;
+        wanted && can_act && id != me && child.parent == me && is_eligible(child, options)
     };
     let mut known = scheduler.processes.iter().filter(|(id, child)| matches(**id, child)).peekable();
     if known.peek().is_none() {
