@@ -217,6 +217,7 @@ pagewright_types::named_table! {
         KeysNotTaken = "keys-not-taken", "A table is freed or moved, and no flush settles the keys in its record.";
         ForkMeetsNoSpace = "fork-meets-no-space", "Fork shares a table whose key only the parent can settle.";
         FamilyKeyOfSpace = "family-key-of-space", "The flush of one space settles an entry that was cleared for all sharers of its table.";
+        DroppedOfOneMember = "dropped-of-one-member", "A dropped debt of several spaces is recorded in only one of them.";
         BatchEpochGoesOn = "batch-epoch-goes-on", "A batch that settles leaves its epoch to batches that open later.";
         OpenBatchSettled = "open-batch-settled", "A batch that settles counts what other open batches have deferred as flushed.";
         MergedPaidBySpace = "merged-paid-by-space", "A merged key counts as settled once the space of an install has been flushed.";

@@ -8,6 +8,7 @@
 use crate::context::TlbContext;
 use crate::detached::IntoDetachedPieces;
 use crate::engine::{FlushInfo, Tlb};
+use core::iter;
 use pagewright_arch::PteSlot;
 use pagewright_plant::plant;
 use pagewright_sync::{Platform, bomb};
@@ -180,11 +181,22 @@ impl<'t, P: Platform, T: IntoDetachedPieces> Debt<'t, P, T> {
     }
 }
 
+impl<P: Platform, T: IntoDetachedPieces> Debt<'_, P, T> {
+    /// Drops a debt that `others` owe, too.
+    ///
+    /// # Panics
+    /// In debug builds, if it was not settled.
+    #[inline]
+    pub(crate) fn abandon<'a>(&mut self, others: impl Iterator<Item = &'a TlbContext> + Clone) {
+        let Some(detached) = self.detached.take() else { return };
+        self.tlb.abandon(self.context, others, |sink| detached.for_each_piece(sink));
+        bomb::dropped(format_args!("INV-TLB-DEBT: debt of {:?} at {} dropped unsettled", self.owed, self.va));
+    }
+}
+
 impl<P: Platform, T: IntoDetachedPieces> Drop for Debt<'_, P, T> {
     #[inline]
     fn drop(&mut self) {
-        let Some(detached) = self.detached.take() else { return };
-        self.tlb.abandon(self.context, |sink| detached.for_each_piece(sink));
-        bomb::dropped(format_args!("INV-TLB-DEBT: debt of {:?} at {} dropped unsettled", self.owed, self.va));
+        self.abandon(iter::empty());
     }
 }

@@ -122,7 +122,7 @@ impl<P: Platform> FamilyToken<'_, P> {
     }
 
     /// The members other than the one through which the table was found.
-    fn others<'a>(&'a self, context: &TlbContext) -> impl Iterator<Item = &'a Arc<TlbContext>> + use<'a, P> {
+    fn others<'a>(&'a self, context: &TlbContext) -> impl Iterator<Item = &'a Arc<TlbContext>> + Clone + use<'a, P> {
         let me = context.id();
         let told = plant!(FamilyForgotten; 0, self.members.len());
         self.members.iter().take(told).filter(move |member| member.id() != me)
@@ -134,18 +134,25 @@ impl<P: Platform> FamilyToken<'_, P> {
 pub struct FamilyDebt<'f, 't, P: Platform, T: IntoDetachedPieces> {
     /// None if the space never shared a table, and owes alone.
     token: Option<&'f FamilyToken<'f, P>>,
-    debt: Debt<'t, P, T>,
+    /// None once it was taken to be settled.
+    debt: Option<Debt<'t, P, T>>,
 }
 
 impl<'f, 't, P: Platform, T: IntoDetachedPieces> FamilyDebt<'f, 't, P, T> {
     /// Makes a debt of one member one of all members, or leaves it to a space without a family.
     pub fn new(token: Option<&'f FamilyToken<'f, P>>, debt: Debt<'t, P, T>) -> Self {
-        Self { token, debt }
+        Self { token, debt: Some(debt) }
+    }
+
+    /// Takes the debt apart; the caller now owes the flush of each member.
+    #[inline]
+    fn dissolve(mut self) -> (Option<&'f FamilyToken<'f, P>>, Debt<'t, P, T>) {
+        (self.token, self.debt.take().expect("a live debt of a family holds that of a member"))
     }
 
     /// The value that the edit detached.
     pub fn detached(&self) -> &T {
-        self.debt.detached()
+        self.debt.as_ref().expect("a live debt of a family holds that of a member").detached()
     }
 
     /// Defers the flush of each member to `batch`, which takes what the edit detached.
@@ -154,9 +161,9 @@ impl<'f, 't, P: Platform, T: IntoDetachedPieces> FamilyDebt<'f, 't, P, T> {
     /// the table. The flush of a huge leaf that several spaces map is not deferred, because gathers
     /// do not meet its table.
     pub fn absorb_into(self, batch: &mut Batch<'_, P>, context: &Arc<TlbContext>) {
-        let Self { token, debt } = self;
+        let (token, debt) = self.dissolve();
         match token {
-            Some(_) if debt.level().is_some_and(|level| level > Level::PTE) => Self { token, debt }.settle(),
+            Some(_) if debt.level().is_some_and(|level| level > Level::PTE) => Self::new(token, debt).settle(),
             Some(token) => batch.absorb_of_family(context, token.others(context), debt),
             None => batch.absorb(context, debt),
         }
@@ -166,11 +173,11 @@ impl<'f, 't, P: Platform, T: IntoDetachedPieces> FamilyDebt<'f, 't, P, T> {
     ///
     /// Otherwise as [`absorb_into`](Self::absorb_into).
     pub fn absorb_lazily(self, lazy: &mut LazyBatch<'_, P>, context: &Arc<TlbContext>) -> bool {
-        let Self { token, debt } = self;
+        let (token, debt) = self.dissolve();
         match lazy.try_linger(context, token.is_some(), debt) {
             Ok(()) => true,
             Err(debt) => {
-                Self { token, debt }.absorb_into(lazy.batch(), context);
+                Self::new(token, debt).absorb_into(lazy.batch(), context);
                 false
             }
         }
@@ -178,10 +185,19 @@ impl<'f, 't, P: Platform, T: IntoDetachedPieces> FamilyDebt<'f, 't, P, T> {
 
     /// Flushes every member, then frees what was detached.
     pub fn settle(self) {
-        let Self { token, debt } = self;
+        let (token, debt) = self.dissolve();
         for member in token.into_iter().flat_map(|token| token.others(debt.context())) {
             debt.also_of(member).settle();
         }
         debt.settle();
+    }
+}
+
+impl<P: Platform, T: IntoDetachedPieces> Drop for FamilyDebt<'_, '_, P, T> {
+    fn drop(&mut self) {
+        let (Some(debt), Some(token)) = (&mut self.debt, self.token) else { return };
+        plant!(DroppedOfOneMember => return);
+        let context = debt.context();
+        debt.abandon(token.others(context).map(|member| &**member));
     }
 }

@@ -25,6 +25,7 @@ use crate::defer::cover::{DependentOperation, EntryDeferral, FlushCover, assert_
 use crate::defer::key::{KeyedFlush, TablesOwe};
 use crate::detached::{DetachedHolder, DetachedList, DetachedPiece, IntoDetachedPieces};
 use crate::engine::{FlushInfo, Tlb};
+use core::iter;
 use pagewright_frame::{FolioRef, FolioRefs, Frames};
 use pagewright_plant::{plant, planted};
 use pagewright_sync::atomic::{Ordering, fence};
@@ -364,7 +365,7 @@ impl<P: Platform> Drop for Gather<'_, P> {
         let unsettled = !self.is_empty();
         if unsettled {
             let (frames, detached) = (self.tlb.frames(), &mut self.detached);
-            self.tlb.abandon(self.context, |sink| detached.drain(frames, sink));
+            self.tlb.abandon(self.context, iter::empty(), |sink| detached.drain(frames, sink));
         }
         self.end_upper_edit();
         // After the debt is recorded: an install in between would see neither.

@@ -221,13 +221,49 @@ impl<P: Platform> Tlb<P> {
         !owing.is_empty()
     }
 
-    /// Records a dropped debt in its space and in the ledger, and parks what it held under its key.
+    /// Records a dropped debt in its spaces and in the ledger; parks what it held under its key.
     ///
-    /// INV-TLB-DEBT: the rights that the edit took away are a deferred flush of the space, which
+    /// `others` are the spaces that owe it beside that of `context`.
+    ///
+    /// INV-TLB-DEBT: the rights that the edit took away are a deferred flush of each space, which
     /// the next operation on the space makes; the frames are settled by the allocation that takes
     /// them. Infallible and without allocation; it waits for nothing but lockless walks.
-    pub(crate) fn abandon(&self, context: &TlbContext, pieces: impl FnOnce(&mut dyn FnMut(DetachedPiece))) {
+    pub(crate) fn abandon<'a>(
+        &self,
+        context: &TlbContext,
+        others: impl Iterator<Item = &'a TlbContext> + Clone,
+        pieces: impl FnOnce(&mut dyn FnMut(DetachedPiece)),
+    ) {
         self.fx().publish();
+        let (mut mask, mut is_of_one) = (CpuMask::EMPTY, true);
+        for other in others.clone() {
+            mask.insert_all(&self.begin_abandoning(other).1);
+            is_of_one = false;
+        }
+        let (generation, members) = self.begin_abandoning(context);
+        mask.insert_all(&members);
+        let (mask, issuer, of_space) = match self.fx().caps().shootdown {
+            ShootdownKind::Ipi => {
+                let of_space = SpaceGeneration { space: context.id(), generation };
+                (mask, None, is_of_one.then_some(of_space))
+            }
+            // The issuer's next barrier completes all that was issued.
+            ShootdownKind::Broadcast => {
+                let me = self.fx().cpu();
+                (CpuMask::of(me), Some(me), None)
+            }
+        };
+        let key = self.ledger().open_of(mask, of_space);
+        let owe = |context: &TlbContext| {
+            plant!(DroppedRightsForgotten; (), context.defer_unplaced(DeferredFlush::of_key(key, issuer)));
+        };
+        others.for_each(owe);
+        owe(context);
+        self.park_dropped(key, pieces);
+    }
+
+    /// Has the CPUs of a space owe a flush: x86 by a new generation, which is returned with them.
+    fn begin_abandoning(&self, context: &TlbContext) -> (u64, CpuMask) {
         self.tell_secondaries(context, None);
         // INV-TLB-SWITCH: the generation moves before the mask is read. A CPU that joins in between
         // then sees that what it kept under its tag is stale; the other way round it would use it,
@@ -237,18 +273,10 @@ impl<P: Platform> Tlb<P> {
             { let mask = context.cpus(); P::Locks::point(); (context.bump(), mask) },
             { let generation = context.bump(); P::Locks::point(); (generation, context.cpus()) }
         );
-        let (mask, issuer, of_space) = match self.fx().caps().shootdown {
-            ShootdownKind::Ipi => (members, None, Some(SpaceGeneration { space: context.id(), generation })),
-            // The issuer's next barrier completes what is issued here.
-            ShootdownKind::Broadcast => {
-                self.issue_whole(context);
-                let me = self.fx().cpu();
-                (CpuMask::of(me), Some(me), None)
-            }
-        };
-        let key = self.ledger().open_of(mask, of_space);
-        plant!(DroppedRightsForgotten; (), context.defer_unplaced(DeferredFlush::of_key(key, issuer)));
-        self.park_dropped(key, pieces);
+        if self.fx().caps().shootdown == ShootdownKind::Broadcast {
+            self.issue_whole(context);
+        }
+        (generation, members)
     }
 
     /// Parks what a dropped debt held under `key`, and counts it.

@@ -2,11 +2,11 @@
 //!
 //! INV-TLB-DEBT, INV-FRAME-SEALED.
 
-use super::space::{Space, is_free, machine, page};
+use super::space::{Space, family_of, is_free, machine, page};
 use crate::support::{Effect, Host, on};
 use pagewright_arch::{Aarch64, Isa, on_both};
 use pagewright_tlb::frames::{Block, ClearExtent};
-use pagewright_tlb::{Batch, Debt, Gather, OwedFlush, Tlb};
+use pagewright_tlb::{Batch, Debt, FamilyDebt, Gather, OwedFlush, Tlb};
 use pagewright_types::{Access, Counter, CpuId, CpuMask, DebtKey, IsaKind, Level, Order, Pfn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -17,6 +17,8 @@ on_both! {
     a_dropped_gather_gives_back_the_reference_of_a_folio_in_use,
     rights_of_a_dropped_debt_end_with_the_next_operation_on_the_space,
     rights_of_a_dropped_gather_end_with_the_next_operation_on_the_space,
+    a_dropped_debt_of_a_family_is_settled_before_its_frame_is_reused,
+    rights_of_a_dropped_debt_of_a_family_end_in_each_member,
     a_dropped_debt_costs_the_next_operation_one_flush,
     a_dropped_debt_that_an_allocation_settled_costs_no_operation_more,
     a_shared_folio_keeps_the_key_of_a_dropped_debt,
@@ -109,6 +111,37 @@ fn a_dropped_gather_gives_back_the_reference_of_a_folio_in_use<I: Isa>() {
     drop_debt(gather);
     assert_eq!(tlb.frames().folio(pfn).refs(), 1);
     tlb.free(tlb.frames().put(other).expect("the last reference"));
+}
+
+/// A space whose page 1 CPU 1 uses in another space, which shares its table.
+fn used_by_a_sharer<I: Isa>() -> (Host<I>, Space<I>, Space<I>, Pfn) {
+    let (host, tlb) = machine::<I>(3);
+    let space = Space::new(&tlb);
+    let pfn = space.map_new(1);
+    let other = Space::sharing(&space);
+    on(1, || {
+        other.run();
+        assert!(host.access(page(1), Access::Read).is_some());
+    });
+    (host, space, other, pfn)
+}
+
+fn a_dropped_debt_of_a_family_is_settled_before_its_frame_is_reused<I: Isa>() {
+    let (host, space, other, pfn) = used_by_a_sharer::<I>();
+    let family = family_of(&[&space.context, &other.context]);
+    drop_debt(FamilyDebt::new(Some(&family.token()), space.unmap(1, pfn)));
+    assert!(on(1, || host.access(page(1), Access::Read)).is_some(), "CPU 1 has no request yet");
+    take_until(&space, &[(1, pfn)]);
+}
+
+fn rights_of_a_dropped_debt_of_a_family_end_in_each_member<I: Isa>() {
+    for operation in operations::<I>() {
+        let (host, space, other, _) = used_by_a_sharer::<I>();
+        let family = family_of(&[&space.context, &other.context]);
+        drop_debt(FamilyDebt::new(Some(&family.token()), space.clear(1)));
+        on(2, || operation(&other));
+        assert_eq!(on(1, || host.access(page(1), Access::Read)), None, "CPU 1 still reads");
+    }
 }
 
 /// Two ways in which an operation can find what another has cleared or weakened.
@@ -327,6 +360,12 @@ fn mistakes_about_settled_debts_are_found() {
         PlantedBug::FloorNotPassedDown,
         a_caller_that_may_not_wait_gets_a_frame_whose_debt_is_settled::<X86_64>,
     );
+    let of_family = [
+        a_dropped_debt_of_a_family_is_settled_before_its_frame_is_reused::<X86_64>,
+        rights_of_a_dropped_debt_of_a_family_end_in_each_member::<X86_64>,
+        rights_of_a_dropped_debt_of_a_family_end_in_each_member::<Aarch64>,
+    ];
+    of_family.into_iter().for_each(|test| assert_found_by(PlantedBug::DroppedOfOneMember, test));
     assert_found_by(PlantedBug::ParkedNotSettled, a_block_of_settled_and_parked_halves_is_made_whole::<X86_64>);
     assert_found_by(PlantedBug::NewestKeyIsFloor, a_caller_that_may_not_wait_gets_no_parked_frame::<X86_64>);
     assert_found_by(PlantedBug::WaitsInAtomic, a_caller_that_may_not_wait_gets_no_parked_frame::<X86_64>);

@@ -34,6 +34,13 @@ pub(crate) fn is_free<I: Isa>(tlb: &Tlb<Host<I>>, pfn: Pfn) -> bool {
     matches!(tlb.frames().state(pfn), FrameState::Free | FrameState::Pcp | FrameState::Interior)
 }
 
+/// A family of these spaces.
+pub(crate) fn family_of<I: Isa>(members: &[&SyncArc<TlbContext>]) -> SyncArc<Family<Host<I>>> {
+    let family = Family::try_new().expect("memory is left");
+    members.iter().for_each(|member| family.join(member).expect("memory is left"));
+    family
+}
+
 /// The page of a space with this number.
 pub(crate) fn page(index: u16) -> VirtAddr {
     VirtAddr::new(BASE + u64::from(index) * PAGE_SIZE)
@@ -129,10 +136,8 @@ impl<I: Isa> Space<I> {
         batch: &mut Batch<'t, Host<I>>,
         index: u16,
     ) {
-        let family = Family::try_new().expect("memory is left");
-        members.iter().for_each(|member| family.join(member).expect("memory is left"));
-        let token = family.token();
-        FamilyDebt::new(Some(&token), self.clear(index)).absorb_into(batch, &self.context);
+        let family = family_of::<I>(members);
+        FamilyDebt::new(Some(&family.token()), self.clear(index)).absorb_into(batch, &self.context);
     }
 
     /// Clears an entry that holds no reference, and lets its translations linger; their key.
