@@ -64,7 +64,7 @@ usage: cargo xtask COMMAND
   boot [planted]       run programs on the kernel in QEMU, on both instruction sets, on one CPU
                        and on four (minutes); planted: also with bugs that must be detected
   boot build           build what `boot` runs, and run nothing
-  boot long            run programs of Debian, many forks and random system calls (an hour;
+  boot long [NAME...]  run programs of Debian, many forks and random system calls (an hour;
                        downloads packages)
   boot repeat BOOTS    make so many boots of the programs of `boot`, at least four at once; keep
                        what failed ones print in target/failed-boots
@@ -140,12 +140,12 @@ fn run(words: &[&str]) -> Result<(), Error> {
         ["package"] => package::run(package::Archives::List),
         ["package", "build"] => package::run(package::Archives::Build),
         ["kernel", isa, features @ ..] => kernel::run(isa, features),
-        ["boot"] => boot::run(boot::Extent::Programs),
+        ["boot"] => boot::run(boot::Extent::Programs, &[]),
         ["boot", "build"] => boot::build(),
-        ["boot", "planted"] => boot::run(boot::Extent::Planted),
-        ["boot", "long"] => boot::run(boot::Extent::Long),
+        ["boot", "planted"] => boot::run(boot::Extent::Planted, &[]),
+        ["boot", "long", names @ ..] => boot::run(boot::Extent::Long, names),
         ["boot", "repeat", boots] => match boots.parse() {
-            Ok(boots) => boot::run(boot::Extent::Repeated(boots)),
+            Ok(boots) => boot::run(boot::Extent::Repeated(boots), &[]),
             Err(_) => Err(Error::Usage(words.join(" "))),
         },
         ["expected", names @ ..] => expected::run(names),

@@ -72,9 +72,18 @@ struct Bench {
 type Task<'a> = Box<dyn FnOnce() -> Result<usize, Error> + Send + 'a>;
 
 /// Runs the boots of `extent`, and prints a line for each as for a test.
-pub(crate) fn run(extent: Extent) -> Result<(), Error> {
+///
+/// If there are `names`, it boots only the programs with these.
+///
+/// # Errors
+/// [`Error::Usage`], if no program has such a name; [`Error::Findings`], if a boot fails.
+pub(crate) fn run(extent: Extent, names: &[&str]) -> Result<(), Error> {
+    let cases: &[Case] = if extent == Extent::Long { &long::CASES } else { &CASES };
+    if let Some(unknown) = names.iter().find(|name| !cases.iter().any(|case| case.name == **name)) {
+        return Err(Error::Usage(format!("boot long {unknown}")));
+    }
     let (machines, targets) = machines();
-    let (bench, kernels) = prepare(&machines, if extent == Extent::Long { &long::CASES } else { &CASES })?;
+    let (bench, kernels) = prepare(&machines, cases)?;
     let ready: Vec<_> = machines.into_iter().zip(kernels).collect();
     let mut runs = Vec::new();
     if extent == Extent::Planted {
@@ -86,6 +95,7 @@ pub(crate) fn run(extent: Extent) -> Result<(), Error> {
     for (machine, kernel) in &ready {
         bench.programs(machine, kernel, &mut runs);
     }
+    runs.retain(|run| names.is_empty() || names.contains(&run.case.name));
     // The longest first, over all machines.
     runs.sort_by_key(|run| bench.cases.iter().position(|case| case.name == run.case.name));
     let bench = &bench;
