@@ -51,7 +51,6 @@ pub(crate) fn run() -> Result<(), Error> {
         command.args(words).current_dir(&workspace.workspace_root);
         command
     };
-    let script = |name: &str| Command::new(workspace.workspace_root.join("tests").join(name));
     // Each program that cargo builds runs under the watchdog; nested tasks have their own.
     let watched = watch::cargo_options(watch::LONG)?;
     let search = |words: &[&str]| {
@@ -94,9 +93,6 @@ pub(crate) fn run() -> Result<(), Error> {
             longer(&["pagewright-mm", "pagewright-tlb"], "all", &SEARCHES),
         ),
         step("planted bugs are found from several seeds", planted),
-        step("four jobs of Debian take Linux's faults", script("jobs.sh")),
-        step("the README's test fails without its flush", script("own-code.sh")),
-        step("a published crate's test fails without its caller's flush", script("published-code.sh")),
         step("all captures give the same figures for the same seed", cargo(&["xtask", "repeat"])),
         step("whole workloads repeat", longer(&["pagewright-capture"], "all", &["determinism::"])),
         step("the longest counted evaluation writes the same document twice", longer(&["pagewright"], "evaluate", &[])),
@@ -108,6 +104,7 @@ pub(crate) fn run() -> Result<(), Error> {
         step("10,000,000 operations match Linux", beside_linux),
         step("properties, 200,000 cases each", properties),
     ]);
+    steps.extend(scripts(&workspace));
     let steps = step::run(steps);
     println!("==== a sample of mutants, and the tests that notice them");
     let mutants = mutate::run(&[]);
@@ -117,6 +114,26 @@ pub(crate) fn run() -> Result<(), Error> {
 /// A step that builds what it runs.
 fn step(name: &'static str, run: Command) -> Step {
     Step { name, build: Vec::new(), run }
+}
+
+/// The scripts in `tests`.
+fn scripts(workspace: &Workspace) -> [Step; 3] {
+    let script = |name: &'static str, file: &str, arguments: &[&str]| {
+        let mut command = Command::new(workspace.workspace_root.join("tests").join(file));
+        command.args(arguments);
+        step(name, command)
+    };
+    let (own, published) = ("crates/check/tests/user_crate.rs", "tests/published/hyperlight.rs");
+    let dependency = "hyperlight-common = \"=0.18.0\"";
+    [
+        script("four jobs of Debian take Linux's faults", "jobs.sh", &[]),
+        script("the README's test fails without its flush", "failing-test.sh", &[own, "INV-ORACLE-O1"]),
+        script(
+            "a published crate's test fails without its caller's flush",
+            "failing-test.sh",
+            &[published, "INV-ORACLE-O1 INV-ORACLE-O2", dependency],
+        ),
+    ]
 }
 
 /// The crates with unsafe code under Miri, which interprets them and reports undefined behaviour.
