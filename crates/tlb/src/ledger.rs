@@ -204,9 +204,8 @@ impl<P: Platform> Ledger<P> {
         if plant!(BatchEpochGoesOn; false, self.sample() < epoch) {
             self.begin_epoch();
         }
-        self.latest_closed.fetch_max(epoch, Ordering::SeqCst);
         // Read before this batch is closed: one that opens after it may close in between.
-        let closed = self.latest_closed.load(Ordering::SeqCst);
+        let closed = self.latest_closed.fetch_max(epoch, Ordering::SeqCst).max(epoch);
         let open = self.open_batches.fetch_sub(1, Ordering::SeqCst);
         if plant!(OpenBatchSettled; true, open == 1) {
             self.batches_settled.fetch_max(closed, Ordering::SeqCst);
