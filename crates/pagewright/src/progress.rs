@@ -4,7 +4,6 @@ use indicatif::{ProgressBar, ProgressStyle};
 use pagewright_capture::replay::EventSource;
 use pagewright_capture::trace::{TraceError, TraceEvent, TraceHeader, TraceReader};
 use std::io::{IsTerminal, Read};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -102,9 +101,8 @@ fn step_line(command: &str, step: &str, elapsed: Duration) -> String {
 
 /// How much of a trace all replays of a command have read: a bar, or a line at intervals.
 pub(crate) struct ReplayProgress {
+    /// Its position is the number of bytes read.
     bar: ProgressBar,
-    /// Bytes read, for the heartbeat.
-    read: Arc<AtomicU64>,
     _heartbeat: Option<Heartbeat>,
 }
 
@@ -116,10 +114,9 @@ impl ReplayProgress {
         if let Ok(style) = ProgressStyle::with_template("{msg:24!} {bar:40} {percent:>3}% {eta}") {
             bar.set_style(style);
         }
-        let read = Arc::new(AtomicU64::new(0));
-        let so_far = Arc::clone(&read);
-        let print = move || eprintln!("{}", replay_line(&label, so_far.load(Ordering::Relaxed), all, replays));
-        Self { bar, read, _heartbeat: Heartbeat::without_terminal(print) }
+        let so_far = bar.clone();
+        let print = move || eprintln!("{}", replay_line(&label, so_far.position(), all, replays));
+        Self { bar, _heartbeat: Heartbeat::without_terminal(print) }
     }
 }
 
@@ -158,7 +155,6 @@ impl<R: Read> EventSource for ProgressReader<R> {
         let more = self.reader.offset() - self.shown;
         self.shown += more;
         self.progress.bar.inc(more);
-        self.progress.read.fetch_add(more, Ordering::Relaxed);
         self.reader.next_batch(batch)
     }
 }
