@@ -76,6 +76,7 @@ impl Isa for Aarch64 {
     const HUGE_PAGES: &'static [u32] = &[16, 21, 25, 30];
 
     const LOW_MAPPINGS: Option<PageRange> = None;
+    const PREFAULTS_OLD: bool = true;
     const TAG_BITS: u32 = 16;
     const FRAME: u64 = FRAME;
     const KEEPS_FRAME: u64 = VALID | PROT_NONE;

@@ -60,6 +60,12 @@ pub trait Isa: Copy + fmt::Debug + 'static {
     /// The sizes of huge pages that a program may ask for (`MAP_HUGETLB`), as powers of two.
     const HUGE_PAGES: &'static [u32];
 
+    /// Whether a page that a fault maps beside the one that was touched starts as not accessed.
+    ///
+    /// Linux's `arch_wants_old_prefaulted_pte`: on arm64, where the walker sets the access flag
+    /// without a fault (FEAT_HAFDBS). On x86-64 such a page starts as accessed.
+    const PREFAULTS_OLD: bool;
+
     /// Width in bits of a [`pagewright_types::Tag`]: 12 for a PCID, 16 for an ASID.
     const TAG_BITS: u32;
 

@@ -69,6 +69,7 @@ impl Isa for X86_64 {
     const HUGE_PAGES: &'static [u32] = &[21, 30];
 
     const LOW_MAPPINGS: Option<PageRange> = Some(PageRange::new(VirtAddr::new(1 << 30), VirtAddr::new(1 << 31)));
+    const PREFAULTS_OLD: bool = false;
     const TAG_BITS: u32 = 12;
     const FRAME: u64 = FRAME;
     const KEEPS_FRAME: u64 = PRESENT | PROT_NONE;

@@ -6,7 +6,7 @@ use crate::file::FileObject;
 use crate::policy::MemPolicy;
 use crate::settings::MmSetting;
 use core::ops::Range;
-use pagewright_arch::{Leaf, LeafFlags};
+use pagewright_arch::{Isa, Leaf, LeafFlags};
 use pagewright_plant::plant;
 use pagewright_sync::Platform;
 use pagewright_table::{EditForAll, EntryRun, OwnedLeaf, TableReserve};
@@ -117,7 +117,7 @@ impl<P: Platform> Fault<'_, P> {
         let pfn = folio.pfn();
         let mut rights = self.mapping_rights();
         let mut flags = LeafFlags::USER;
-        flags.set(LeafFlags::ACCESSED, touched);
+        flags.set(LeafFlags::ACCESSED, touched || !P::Isa::PREFAULTS_OLD);
         if touched && self.access() == Access::Write {
             flags |= LeafFlags::DIRTY | LeafFlags::SOFT_DIRTY;
             self.mm.frames().folio(pfn).set_flags(FolioFlags::DIRTY);
@@ -164,7 +164,9 @@ impl<P: Platform> Fault<'_, P> {
         first..first + range.pages()
     }
 
-    /// Maps the cached pages of the window, not accessed yet (`filemap_map_pages`).
+    /// Maps the cached pages of the window (`filemap_map_pages`).
+    ///
+    /// Whether they start as accessed is the instruction set's ([`Isa::PREFAULTS_OLD`]).
     fn map_around(&self, run: &mut EntryRun<'_, '_, P, EditForAll<'_, P>>, around: PageRange) {
         let file = self.file();
         let mut window = self.file_indices(around);

@@ -468,7 +468,11 @@ fn a_refault_within_the_workingset_is_activated<I: Isa>() {
 }
 
 /// `vm.swappiness` decides between file and anonymous pages when both can be reclaimed.
+///
+/// The program returns to the pages of the file, so many are active. While most are inactive, they
+/// are reclaimed first, whatever the setting (`cache_trim_mode`).
 fn swappiness_divides_files_and_anonymous_memory<I: Isa>() {
+    const HOT: u64 = FRAMES / 2;
     let written = [0, 200].map(|swappiness| {
         let world = machine::<I>(2);
         world.on(CPU, |mm| mm.settings().set(MmSetting::Swappiness, swappiness)).expect("a possible value");
@@ -480,6 +484,10 @@ fn swappiness_divides_files_and_anonymous_memory<I: Isa>() {
         let base = process.map(TWICE, Rights::READ, MapFlags::SHARED, Some(&file));
         for page in 0..TWICE {
             assert_eq!(process.read(CPU, at(base, page)), page + 7);
+            if page % 16 == 15 {
+                flush_local_tlb(&world);
+                (page.saturating_sub(HOT)..page).for_each(|again| _ = process.read(CPU, at(base, again)));
+            }
             background(&world, OTHER);
         }
         check(&process, anon, FRAMES / 2, 4);
