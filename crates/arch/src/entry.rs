@@ -145,6 +145,8 @@ impl TableEntry {
 }
 
 /// What a soft entry stands for.
+///
+/// The number 3 is free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum SoftKind {
@@ -152,7 +154,9 @@ pub enum SoftKind {
     Swap = 1,
     /// The page is being moved; the payload is the leaf ([`SoftEntry::migrating`]).
     Migration = 2,
-    /// No page may be faulted in; the payload says why, as a guard or poison (`PTE_MARKER`).
+    /// No page may be faulted in; the payload says why (`PTE_MARKER`).
+    ///
+    /// So far it is always a guard.
     Marker = 4,
     /// The entry is between break and make: a fault waits, a lockless walker falls back.
     InTransition = 5,

@@ -12,6 +12,11 @@
 //! }
 //! ```
 //!
+//! A frame whose flush is owed is freed with the [`DebtKey`] of its debt. A folio that is still
+//! used remembers the key until its last reference goes (`Folio::add_debt`). The allocator returns
+//! an [`UnsettledBlock`], which only this crate can settle and make a [`Block`]
+//! (INV-FRAME-SETTLED).
+//!
 //! An allocation takes a parked frame only after the allocator has learned the floor, and made the
 //! frames below it free. If it still has to, one flush settles the debts of all parked frames
 //! (INV-TLB-SETTLE-ALL), and the next allocations find them free. [`Tlb::settle_parked`] does so

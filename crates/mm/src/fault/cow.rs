@@ -1,14 +1,14 @@
 //! Stores to pages that are mapped and not writable (`do_wp_page`).
 //!
 //! **INV-COW-REUSE** A store reuses a page if the entry is exclusive, or if the page is anonymous
-//! and only entries of this table have references on it. Any other store copies the page. A
-//! mapcount would miss users that have a reference and no mapping (CVE-2020-29374).
+//! and only entries of the locked last-level table have references on it. Any other store copies
+//! the page. A mapcount would miss users that have a reference and no mapping (CVE-2020-29374).
 //!
 //! | references of an anonymous page | reused |
 //! | --- | --- |
 //! | the entry's | yes |
 //! | the entry's and the swap cache's | if the lock of the folio is free and no entry names its slot |
-//! | of a piece of a large folio outside the swap cache: those of its entries | if all these entries are in the locked table, where they belong |
+//! | of a piece of a large folio outside the swap cache: those of its entries | if all these entries are in the locked table, each at the address that follows from its place in the folio |
 //!
 //! A huge leaf is split before its page is copied. The page of zeroes is replaced by a cleared one.
 //!
@@ -46,10 +46,7 @@ impl<P: Platform> Fault<'_, P> {
     ) -> Result<FaultProgress, FaultError> {
         let Some(locked) = self.lock_if_same_leaf() else { return Ok(FaultProgress::RaceLost) };
         let folio = self.mm.frames().folio(leaf.pfn());
-        // INV-COW-REUSE: an exclusive page must be reused, so that a pin continues to see it. Any
-        // other anonymous page may be reused only if this entry has the only reference, beside that
-        // of the swap cache. A mapcount would overlook references without mappings
-        // (CVE-2020-29374).
+        // INV-COW-REUSE: an exclusive page must be reused, so that a pin continues to see it.
         if leaf.is_exclusive() || folio.is_anon() && self.can_reuse(&locked, folio, leaf) {
             take_over(&locked);
             return Ok(FaultProgress::Done(FaultKind::Minor));

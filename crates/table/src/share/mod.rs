@@ -49,7 +49,7 @@
 //! share.
 //!
 //! Not guaranteed: that a table with one share is not below a shared pointer. The space that is
-//! left takes it back when it next edits.
+//! left takes it back when it next edits there, advises `MADV_COLD` or `MADV_PAGEOUT`, or ends.
 
 use pagewright_arch::Isa;
 use pagewright_sync::Platform;

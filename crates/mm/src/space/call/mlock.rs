@@ -14,7 +14,6 @@
 
 use crate::error::{MmError, bounded};
 use crate::mm::Mm;
-use crate::settings::MmSetting;
 use crate::space::call::{LockAllFlags, LockFlags};
 use crate::space::limits::Resource;
 use crate::space::vma::AddressMap;
@@ -149,32 +148,6 @@ impl<P: Platform> Mm<P> {
             map.update_flags(part, |vma| relocked(vma, lock));
         }
         if end < range.end() { Err(MmError::NotMapped { at: end }) } else { Ok(()) }
-    }
-
-    /// Makes the two splits at the ends of `range` infallible.
-    ///
-    /// `changes` returns whether the caller will change a mapping; others are not split, and keep
-    /// huge leaves that an end cuts.
-    ///
-    /// # Errors
-    /// [`MmError::TooManyMappings`], or the memory for splits.
-    pub(in crate::space) fn reserve_splits(
-        &self,
-        map: &mut HeldMap<'_, P>,
-        range: PageRange,
-        changes: impl Fn(&Vma<P>) -> bool,
-    ) -> Result<(), MmError> {
-        let limit = self.settings.get(MmSetting::MaxMapCount);
-        let cut = |at: VirtAddr| map.find(at).is_some_and(|(start, vma)| start != at.page_index() && changes(vma));
-        let ends = [range.start(), range.end()].map(|at| cut(at).then_some(at));
-        let splits = ends.iter().flatten().count();
-        if splits > 0 && map.len() as u64 + splits as u64 > limit {
-            return Err(MmError::TooManyMappings { limit });
-        }
-        map.reserve(self, 2)?;
-        self.own_tables(map.tables(&self.tlb), range)?;
-        ends.into_iter().flatten().for_each(|at| self.split_huge_leaf_across(map, map.tables(&self.tlb), at));
-        Ok(())
     }
 }
 

@@ -7,6 +7,7 @@
 //! | `mlock` | `mlock`, `mlock2`, `munlock`, `mlockall`, `munlockall` |
 //! | `mseal`, `msync`, `mincore`, `mbind` | the calls of the same names |
 //! | `flags` | the flags of these calls |
+//! | `splits` | what the calls that may cut a mapping reserve first |
 //!
 //! **INV-MM-COMMIT** A call that returns an error has changed nothing, except where Linux itself
 //! has a partial effect and the call says so.
@@ -23,6 +24,7 @@ mod mremap;
 mod mseal;
 mod msync;
 pub(in crate::space) mod munmap;
+mod splits;
 
 pub use flags::{LockAllFlags, LockFlags, MapFlags, Protection, RemapFlags, SyncFlags};
 pub use madvise::{Advice, AdviceTarget};

@@ -1,10 +1,18 @@
 //! Breaking shared page tables before an edit of one space.
 //!
 //! [`pagewright_table::Tables::own`] copies tables from a reserve, which this file fills. These
-//! break first: a fault that changes an entry of one space, the locked walk of `gup`,
-//! `reserve_splits` for calls that change mappings, `mlock`, `mremap`, `brk` and the growth of a
-//! stack, advice about pages, the clearing of soft-dirty bits, and a fork that shares nothing.
-//! `munmap` breaks the tables at the ends of its range, and leaves the others.
+//! break first:
+//!
+//! - a fault that changes an entry of one space, and the locked walk of `gup`;
+//! - `reserve_splits` (`call/splits.rs`): `mprotect`, `mlock`, `mbind`, `mseal`, and advice that
+//!   sets flags of a mapping; `mlockall` for all of the space;
+//! - `mremap`, `brk`, and the growth of a stack;
+//! - `advise_pages` (`call/madvise/pages.rs`): advice that discards pages, and guards;
+//! - the clearing of soft-dirty bits (`clear_refs.rs`);
+//! - a fork that shares nothing.
+//!
+//! `munmap` breaks the tables at the ends of its range ([`own_ends`](Mm::own_ends)), and leaves the
+//! others. `MADV_COLD` and `MADV_PAGEOUT` break none: they leave out what others share.
 
 use crate::error::MmError;
 use crate::mm::Mm;

@@ -7,7 +7,9 @@ use crate::error::MmError;
 use crate::space::VmFlags;
 use pagewright_types::Access;
 
-/// What an advice does, which also says how its walk goes.
+/// What an advice does.
+///
+/// The table in `madvise/mod.rs` says what each does with shared tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AdviceAction {
     /// Changes flags of the mapping: takes some away, and adds others.

@@ -1,14 +1,14 @@
 //! `madvise(2)`: advice of a program about its memory.
 //!
-//! | file | advice |
-//! | --- | --- |
-//! | `mappings` | sets flags of the mapping: order of access, fork, huge pages, core dumps |
-//! | `pages` | discards pages now (`DontNeed`) or when memory is short (`Free`) |
-//! | `guard` | installs and removes guards (`GuardInstall`, `GuardRemove`) |
-//! | `file` | acts on the file of the mapping (`Remove`, `WillNeed`) |
-//! | `populate` | faults pages in (`PopulateRead`, `PopulateWrite`) |
-//! | `reclaim` | deactivates pages (`Cold`) or pages them out (`PageOut`) |
-//! | `process` | `process_madvise(2)`: several ranges, also of another process |
+//! | file | advice | shared tables |
+//! | --- | --- | --- |
+//! | `mappings` | sets flags of the mapping: order of access, fork, huge pages, core dumps | broken (`reserve_splits`) |
+//! | `pages` | discards pages now (`DontNeed`) or when memory is short (`Free`) | broken (`advise_pages`) |
+//! | `guard` | installs and removes guards (`GuardInstall`, `GuardRemove`) | broken (`advise_pages`) |
+//! | `file` | acts on the file of the mapping (`Remove`, `WillNeed`) | edited for all sharers |
+//! | `populate` | faults pages in (`PopulateRead`, `PopulateWrite`) | as a fault |
+//! | `reclaim` | deactivates pages (`Cold`) or pages them out (`PageOut`) | left out (`own_part`) |
+//! | `process` | `process_madvise(2)`: several ranges, also of another process | as the advice |
 //!
 //! Key type: [`Advice`], each of which is one row of the table in `advice`. For all of them a
 //! [`Walk`] visits the mappings of the range (`madvise_walk_vmas`). It skips unmapped pages, and
