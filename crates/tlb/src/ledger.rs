@@ -30,16 +30,11 @@
 //! **INV-LEDGER-FULL** Only a flush that covers all debts of a CPU advances its clock; a flush of
 //! one space does not.
 //!
-//! **INV-TLB-BATCH-SETTLED** Each flush that a batch deferred up to the settled epoch is complete.
-//! A batch is open from before its first deferral until it has settled, and then it ends its epoch:
-//! a batch that opens later defers in a later one. The batch that leaves none open raises the
-//! settled epoch to the latest of those that have closed. A batch that is dropped stays open.
-//!
 //! Not guaranteed: that a settled debt is recognised at once. The lowest clock and the floor are
 //! computed again only when a key is settled, and when the allocator finds no settled frame to
-//! spare while frames are parked. The settled epoch stays while some batch is open; after a batch
-//! was dropped, which debug builds refuse, it stays for good.
+//! spare while frames are parked.
 
+use crate::batch_epochs::BatchEpochs;
 use core::sync::atomic::{AtomicU64, Ordering};
 use pagewright_plant::plant;
 use pagewright_sync::{AllocError, PerCpu, Platform, SpinLock, rank};
@@ -149,12 +144,7 @@ pub struct Ledger<P: Platform> {
     lowest_clock: AtomicU64,
     /// Every key up to this epoch is settled.
     floor: AtomicU64,
-    /// Batches that have deferred a flush and have not settled.
-    open_batches: AtomicU64,
-    /// The latest epoch of the batches that have settled.
-    latest_closed: AtomicU64,
-    /// Each flush that a batch deferred up to this epoch is complete.
-    batches_settled: AtomicU64,
+    batches: BatchEpochs,
     clocks: PerCpu<AtomicU64>,
     masks: SpinLock<Masks, rank::LedgerRank, P::Locks>,
 }
@@ -165,9 +155,7 @@ impl<P: Platform> Ledger<P> {
             epoch: AtomicU64::new(0),
             lowest_clock: AtomicU64::new(0),
             floor: AtomicU64::new(0),
-            open_batches: AtomicU64::new(0),
-            latest_closed: AtomicU64::new(0),
-            batches_settled: AtomicU64::new(0),
+            batches: BatchEpochs::new(),
             clocks: PerCpu::try_new(cpus, |_| AtomicU64::new(0))?,
             masks: SpinLock::new(Masks::EMPTY),
         })
@@ -195,26 +183,17 @@ impl<P: Platform> Ledger<P> {
 
     /// Counts a batch as open, before it defers its first flush.
     pub(crate) fn open_batch(&self) {
-        self.open_batches.fetch_add(1, Ordering::SeqCst);
+        self.batches.open();
     }
 
     /// Closes a batch that has deferred flushes up to `epoch`, all of which are complete.
     pub(crate) fn close_batch(&self, epoch: u64) {
-        // A batch that opens from here on defers in a later epoch, as INV-TLB-BATCH-SETTLED asks.
-        if plant!(BatchEpochGoesOn; false, self.sample() < epoch) {
-            self.begin_epoch();
-        }
-        // Read before this batch is closed: one that opens after it may close in between.
-        let closed = self.latest_closed.fetch_max(epoch, Ordering::SeqCst).max(epoch);
-        let open = self.open_batches.fetch_sub(1, Ordering::SeqCst);
-        if plant!(OpenBatchSettled; true, open == 1) {
-            self.batches_settled.fetch_max(closed, Ordering::SeqCst);
-        }
+        self.batches.close(epoch, &self.epoch);
     }
 
     /// Whether each flush that a batch deferred up to `epoch` is known to be complete.
     pub(crate) fn batches_have_settled(&self, epoch: u64) -> bool {
-        epoch <= self.batches_settled.load(Ordering::SeqCst)
+        self.batches.have_settled(epoch)
     }
 
     /// Reads the epoch, before an act that settles everything; [`Ledger::advance`] publishes it.

@@ -147,6 +147,7 @@
 
 extern crate alloc;
 
+mod batch_epochs;
 mod clear_measurements;
 mod context;
 mod debt;

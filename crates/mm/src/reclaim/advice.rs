@@ -1,7 +1,8 @@
 //! `MADV_PAGEOUT` and `MADV_COLD` (`madvise_cold_or_pageout_pte_range`).
 //!
-//! The space's lock is released after a range was determined. The space may even have ended since
-//! and freed its tables, so the mappings are looked up again.
+//! `advise_reclaim` (`madvise/reclaim.rs`) finds the range of each mapping and releases the lock of
+//! the space. The space may even have ended since and freed its tables, so the mappings are looked
+//! up again.
 //!
 //! **INV-ADVICE-ALONE** `MADV_COLD` and `MADV_PAGEOUT` leave a page as it is, in memory and on its
 //! list, if another space maps it, by an entry of its own or by a table that it shares. `MADV_FREE`

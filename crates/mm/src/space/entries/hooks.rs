@@ -22,10 +22,9 @@ impl<P: Platform> Mm<P> {
 pub(crate) struct MmHooks<'m, P: Platform>(pub(crate) &'m Mm<P>);
 
 impl<P: Platform> EntryHooks for MmHooks<'_, P> {
-    /// Counts a soft entry that is copied (`copy_nonpresent_pte`).
+    /// Returns what the copy of a soft entry is, and counts its slot (`copy_nonpresent_pte`).
     ///
-    /// A marker belongs to the mapping, which the copy has, too. A swap entry is shared from now
-    /// on.
+    /// A guard belongs to the mapping, which the copy has, too. A swap entry is shared from now on.
     fn copy_soft(&mut self, soft: SoftEntry) -> Option<SoftEntry> {
         match soft.kind {
             SoftKind::Marker => Some(soft),

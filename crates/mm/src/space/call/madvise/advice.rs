@@ -1,7 +1,7 @@
 //! The advice values of `madvise(2)`: one row says all that distinguishes an advice.
 //!
-//! A row has the number, the [action](AdviceAction), and the [rules](AdviceRules) of the advice. An
-//! advice with an action of another one is this row, and no more.
+//! A row has the number, the [action](AdviceAction), and the [rules](AdviceRules) of the advice. In
+//! this crate, an advice with an action of another one is this row and no more.
 
 use crate::error::MmError;
 use crate::space::VmFlags;
