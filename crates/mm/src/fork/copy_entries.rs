@@ -5,13 +5,14 @@
 //! locked, copies pages that are pinned, and counts swap entries.
 //!
 //! **INV-FORK-HUGE** Fork splits a huge leaf that may be pinned and copies its pages, so it needs
-//! no huge frame.
+//! no huge frame. It copies the leaves beside it as they are.
 
 use crate::error::MmError;
 use crate::mm::Mm;
 use crate::space::entries::MmHooks;
 use crate::space::{HeldMap, Space, Vma};
 use pagewright_arch::{Leaf, LeafFlags, SoftKind};
+use pagewright_plant::plant;
 use pagewright_sync::Platform;
 use pagewright_table::{CopyStop, EntryView, LeafView, Mlocked, OwnTables, OwnedLeaf, TableReserve, Tables};
 use pagewright_tlb::Gather;
@@ -27,17 +28,18 @@ impl<P: Platform> Mm<P> {
         &self,
         parts: impl Iterator<Item = (OwnTables<'h, P>, PageRange)>,
         child: (&Space<P>, &HeldMap<'_, P>),
-        (vma, range): (&Vma<P>, PageRange),
+        vma: &Vma<P>,
         gather: &mut Gather<'_, P>,
     ) -> Result<(), MmError> {
         let (space, child) = child;
         let mut copy =
             EntryCopy { mm: self, to: child.tables(&self.tlb), copies: PinnedCopies::new(self, space, vma), vma };
-        let mut done = range.start();
         for (from, span) in parts {
-            // Huge entries of one table are copied together, and are a part each.
-            if span.start() >= done {
-                done = copy.part(from, PageRange::new(span.start(), range.end()), gather)?;
+            // A part ends before its span where a huge page is pinned.
+            let mut rest = span;
+            while !rest.is_empty() {
+                let end = copy.part(from, rest, gather)?;
+                rest = PageRange::new(plant!(PinnedEndsRun; span.end(), end), span.end());
             }
         }
         Ok(())

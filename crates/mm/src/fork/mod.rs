@@ -103,7 +103,7 @@ impl<P: Platform> Mm<P> {
                 self.copy_markers(spans, &to)?;
             } else {
                 self.declare_reduced(parent, range, Rights::RX);
-                self.copy_entries(spans, (child, &to), (vma, range), gather)?;
+                self.copy_entries(spans, (child, &to), vma, gather)?;
             }
         }
         if !shares {

@@ -23,6 +23,8 @@ on_both! {
     a_huge_page_is_copied_by_fork_where_its_table_has_moved: assert!(moved_then_forked::<I>(0)),
     /// INV-FORK-HUGE.
     fork_splits_a_pinned_huge_page_and_copies_the_next: assert!(forked_while_pinned::<I>(0)),
+    /// INV-FORK-HUGE.
+    fork_copies_the_huge_pages_beside_a_pinned_one: assert!(forked_beside_pinned::<I>(0)),
     a_huge_page_is_one_entry_where_the_setting_of_shared_tables_is_auto,
 }
 
@@ -136,6 +138,32 @@ fn forked_while_pinned<I: Isa>(_seed: u64) -> bool {
     sound
 }
 
+/// Three huge pages of one table, of which each is pinned once.
+fn forked_beside_pinned<I: Isa>(_seed: u64) -> bool {
+    let cases = ["always", "never"].into_iter().flat_map(|shared| (0..3).map(move |pinned| (shared, pinned)));
+    cases.into_iter().all(|(shared, pinned)| {
+        let world = TestWorld::<I>::sized(2, 16 << 20);
+        world.set(MmSetting::CowPageTables, shared);
+        let process = TestProcess::new(&world);
+        let page = |number: u64| at(BASE, number * PAGES + 7);
+        process.map_at(BASE, 3 * PAGES, Rights::RW, ANON | MapFlags::FIXED | MapFlags::NORESERVE);
+        for number in 0..3 {
+            process.map_huge(at(BASE, number * PAGES));
+            process.write(CPU, page(number), 10 + number);
+        }
+        let device = process.take(CPU, page(pinned), 1, GupCall::Pin(GupFlags::WRITE)).expect("mapped");
+        let child = process.fork();
+        world.at_rest(&[&device]);
+        let level = |number| if number == pinned { Level::PTE } else { Level::PMD };
+        let sound = (0..3).all(|number| {
+            child.leaf_level(page(number)) == Some(level(number)) && child.read(OTHER, page(number)) == 10 + number
+        });
+        device.release(MakeDirty::No);
+        end(&world, &[&process, &child]);
+        sound
+    })
+}
+
 planted_bugs_are_found! {
     1;
     DepositKept => removed,
@@ -146,4 +174,5 @@ planted_bugs_are_found! {
     ForkDepositsNothing => forked,
     ForkIgnoresPin => forked_while_pinned,
     StoppedForkKeepsDeposits => forked_while_pinned,
+    PinnedEndsRun => forked_beside_pinned,
 }
