@@ -65,6 +65,7 @@ pagewright_types::named_table! {
         SplitLosesLock = "split-loses-lock", "The pages of a locked huge leaf that is split hold no lock of their own.";
         WholeUncountedFirst = "whole-uncounted-first", "A split uncounts the entry for the whole folio before it counts those of the pages; the planted build adds a scheduling point in between.";
         ForkDepositsNothing = "fork-deposits-nothing", "Fork copies a huge leaf and no deposit for it.";
+        UndoesOtherPages = "undoes-other-pages", "A failed fallocate frees what earlier calls have allocated past the end of the file.";
         PinnedEndsRun = "pinned-ends-run", "Fork copies no huge page behind a pinned one of the same table.";
         StoppedForkKeepsDeposits = "stopped-fork-keeps-deposits", "A copy of huge leaves that stops at a pinned one keeps the deposits of the rest.";
         HugeZeroFlushLate = "huge-zero-flush-late", "A store maps a huge page before other CPUs have lost that of zeroes.";

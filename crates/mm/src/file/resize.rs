@@ -24,6 +24,7 @@ use crate::space::entries::zap::Zap;
 use crate::space::{AddressMap, Space};
 use core::ops::ControlFlow;
 use core::sync::atomic::Ordering;
+use pagewright_plant::plant;
 use pagewright_sync::Platform;
 use pagewright_table::MmapRead;
 use pagewright_tlb::frames::{FolioOwner, FolioRef};
@@ -78,7 +79,8 @@ impl<P: Platform> Mm<P> {
     ///
     /// # Errors
     /// [`MmError`]; nothing has changed, except that missing pages within the size may have been
-    /// added as zeroes.
+    /// added as zeroes, and pages of the range past the size may have been freed, which an earlier
+    /// call had allocated.
     pub fn fallocate(&self, file: &FileObject<P>, flags: FallocateFlags, offset: u64, len: u64) -> Result<(), MmError> {
         const LARGEST: u64 = i64::MAX as u64;
         if offset > LARGEST || len == 0 || len > LARGEST {
@@ -112,14 +114,18 @@ impl<P: Platform> Mm<P> {
         if end > file.size() {
             file.check_unsealed(Seals::GROW)?;
         }
-        let pages = end.div_ceil(PAGE_SIZE) - offset / PAGE_SIZE;
+        let first = offset / PAGE_SIZE;
+        let pages = end.div_ceil(PAGE_SIZE) - first;
         file.check_limit(pages)?;
         let precleared = PreclearedPages::for_pages(self, pages);
-        for index in offset / PAGE_SIZE..end.div_ceil(PAGE_SIZE) {
+        for index in first..first + pages {
             match file.find_or_create(self, index, true, NewPages::of_task(PreclearedPages::as_source(&precleared))) {
                 Ok(found) => self.put_folio(found.folio),
                 Err(error) => {
-                    file.remove_range(self, file.pages(), MAX_PAGES);
+                    // Linux: `shmem_undo_range` of what the call has reached. No page past the end has
+                    // contents.
+                    let past = first.max(file.pages());
+                    file.remove_range(self, past, plant!(UndoesOtherPages; MAX_PAGES, index.max(past)));
                     return Err(error.into());
                 }
             }

@@ -493,13 +493,16 @@ fn a_failed_allocation_leaks_nothing<I: Isa>() {
             let written = write(&world, file, 0, &bytes);
             failed |= written != Ok(bytes.len());
             assert_eq!(file.size(), written.map_or(0, |bytes| bytes as u64), "the file grows by what was written");
+            let kept = fallocate(&world, file, (1, 20 * PAGE_SIZE, 2 * PAGE_SIZE));
+            failed |= kept.is_err();
             let room = fallocate(&world, file, (0, 4 * PAGE_SIZE, 4 * PAGE_SIZE));
             let size = if room.is_ok() { 8 * PAGE_SIZE } else { file.size() };
             assert_eq!(file.size(), size);
             failed |= room.is_err();
             if room.is_err() {
                 assert_eq!(room, Err(Errno::ENOMEM));
-                assert_eq!(world.lab.mm().gauge(Gauge::Shmem), file.pages(), "no page is left past the end");
+                let kept = if kept.is_ok() { 2 } else { 0 };
+                assert_eq!(world.lab.mm().gauge(Gauge::Shmem), file.pages() + kept, "past the end: what is kept");
             }
         }
         world.lab.sim().permit_allocations();
@@ -514,4 +517,12 @@ fn a_failed_allocation_leaks_nothing<I: Isa>() {
         failures += 1;
     }
     assert!(failures >= 10, "only {failures} allocations could fail");
+}
+
+#[cfg(feature = "planted")]
+#[test]
+fn undoing_more_than_a_call_did_is_found() {
+    use pagewright_plant::{PlantedBug, assert_found_by};
+    assert_found_by(PlantedBug::UndoesOtherPages, a_failed_allocation_leaks_nothing::<pagewright_arch::X86_64>);
+    assert_found_by(PlantedBug::UndoesOtherPages, a_failed_allocation_leaks_nothing::<pagewright_arch::Aarch64>);
 }

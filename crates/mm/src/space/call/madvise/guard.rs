@@ -118,6 +118,8 @@ impl<P: Platform> Mm<P> {
                     run.unmap_soft(va);
                 }
             }
+            drop(run);
+            gather.publish(table.table());
         }
     }
 }
