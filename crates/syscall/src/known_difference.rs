@@ -18,7 +18,7 @@ pagewright_types::named_table! {
         LockStays = "locked memory that was moved with MREMAP_DONTUNMAP", "Linux unlocks the old range and continues to count it against RLIMIT_MEMLOCK. Here exactly the locked memory is counted.";
         UsedByCalls = "pages that a call used", "Linux marks a page referenced when a call faults it in (mlock, MAP_POPULATE, vmsplice), and a file page when a mapping that accessed it is removed; smaps then reports it as referenced although no entry was accessed. MADV_COLD clears these marks. Here a page counts as referenced by its entries, MADV_FREE, and reads of its file.";
         PastEnd = "a read past the end of a file", "Linux maps the surrounding pages of the file before it sends SIGBUS. Here nothing changes.";
-        DirtyAtOnce = "smaps of shared memory that was written", "Linux marks a page dirty when the entry through which it was written is removed, and until then reports the page as clean under every other entry. Here the first store marks the page.";
+        DirtyAtOnce = "stores to shared memory, and smaps of it", "Linux marks a page dirty when the entry through which it was written is removed, and until then reports the page as clean under every other entry. Here the first store marks the page, so it faults; Linux maps a page writable when it is read.";
         AdviceFirst = "unknown advice about bad ranges", "process_madvise of Linux checks the ranges first. Here advice is a type, so it is checked before the call.";
     }
 }

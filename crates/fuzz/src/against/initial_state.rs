@@ -16,6 +16,11 @@ pub(super) const DATA_BYTES: u64 = 0x2000;
 /// End of the data.
 pub(super) const END: u64 = DATA + DATA_BYTES;
 
+/// The addresses of the pages of the data.
+pub(super) fn data_pages() -> impl Iterator<Item = u64> {
+    (DATA..END).step_by(PAGE_SIZE as usize)
+}
+
 /// Capacity of the pipe in pages.
 pub(super) const PIPE_PAGES: usize = 16;
 

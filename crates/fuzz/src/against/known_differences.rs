@@ -142,6 +142,14 @@ impl History {
         self.residence_may_differ() || self.fault_around_differs || self.borders_differ
     }
 
+    /// Whether a call may fault on one side only.
+    ///
+    /// It may if there is other than private anonymous memory: fault-around depends on VMA borders,
+    /// and for stores to shared memory see [`KnownDifference::DirtyAtOnce`].
+    pub(super) fn faults_of_calls_may_differ(self) -> bool {
+        self.residence_may_differ() || self.mapped_shared
+    }
+
     /// The figures of memory usage that can be compared.
     pub(super) fn compared_figures(self) -> ComparedFigures {
         let files = !(self.fault_around_differs || self.used_by_calls);

@@ -157,6 +157,8 @@ pub struct LinuxComparison {
     pub programs: u64,
     /// Operations whose observations were compared.
     pub operations: u64,
+    /// Operations whose minor faults were compared, too.
+    pub faults_compared: u64,
     /// Operations that were skipped.
     ///
     /// The reasons are a fork beyond the limit of processes, the end of the last process, a feature
@@ -187,6 +189,7 @@ impl LinuxComparison {
     fn add(&mut self, more: Self) {
         self.programs += more.programs;
         self.operations += more.operations;
+        self.faults_compared += more.faults_compared;
         self.skipped += more.skipped;
         self.cut_short += more.cut_short;
         for (answer, times) in more.calls {
@@ -338,6 +341,7 @@ mod tests {
             panic!("{}", report::difference(difference));
         }
         assert!(compared.operations >= 100_000 && compared.calls.keys().any(|(call, _)| *call == "fork"));
+        assert!(compared.faults_compared >= 10_000, "the faults of {} operations", compared.faults_compared);
     }
 
     #[test]

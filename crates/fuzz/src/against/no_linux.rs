@@ -39,6 +39,10 @@ impl Linux {
         match *self {}
     }
 
+    pub(super) fn minor_faults(&self, _process: usize) -> Result<u64, AgainstError> {
+        match *self {}
+    }
+
     pub(super) fn access(
         &self,
         _process: usize,

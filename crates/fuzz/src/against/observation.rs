@@ -35,6 +35,8 @@ pub enum Observation {
     Usage(MemoryUsage),
     /// The `pagemap` word of each page.
     Pages(Vec<u64>),
+    /// The faults of the operation that waited for no device (`min_flt`).
+    Faults(u64),
     /// The access, the fork or the exit was successful.
     Done,
 }
@@ -50,6 +52,7 @@ impl Observation {
             | Self::Maps(_)
             | Self::Usage(_)
             | Self::Pages(_)
+            | Self::Faults(_)
             | Self::Done => "",
         }
     }
@@ -85,6 +88,7 @@ impl fmt::Display for Observation {
             }
             Self::Usage(usage) => usage.fmt(f),
             Self::Pages(words) => words.iter().try_for_each(|word| write!(f, "{:03x} ", word >> 52)),
+            Self::Faults(faults) => write!(f, "{faults} minor faults"),
             Self::Done => f.write_str("done"),
         }
     }

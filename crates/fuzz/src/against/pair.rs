@@ -259,6 +259,7 @@ impl Pair {
     /// Runs an operation on both sides; returns the observation, or the difference.
     fn compare_one(&mut self, operation: Operation) -> Result<Result<Observation, LinuxDifference>, AgainstError> {
         let process = self.processes.running();
+        let before = self.minor_faults(process, &operation)?;
         let results = self.run_on_both(operation)?;
         self.counts.count(&operation, &results.linux);
         let splices = matches!(operation, Operation::Syscall(Syscall::Vmsplice { .. }));
@@ -272,7 +273,26 @@ impl Pair {
             return Ok(Err(LinuxDifference::Result { operation, process, linux, ours }));
         }
         self.history.record(&operation, &results.linux);
+        if let (Some(before), Some(after)) = (before, self.minor_faults(process, &operation)?) {
+            let [linux, ours] = [0, 1].map(|side| Observation::Faults(after[side] - before[side]));
+            if linux != ours {
+                return Ok(Err(LinuxDifference::Result { operation, process, linux, ours }));
+            }
+            self.counts.faults_compared += 1;
+        }
         Ok(Ok(results.linux))
+    }
+
+    /// The minor faults of both sides so far, if those of an operation can be compared.
+    fn minor_faults(&mut self, process: usize, operation: &Operation) -> Result<Option<[u64; 2]>, AgainstError> {
+        let can_compare = match operation {
+            Operation::Fork | Operation::Exit { .. } => false,
+            Operation::Access { va, .. } => {
+                !self.history.residence_may_differ() && self.ours.is_private_memory(process, *va)
+            }
+            _ => !self.history.faults_of_calls_may_differ(),
+        };
+        Ok(if can_compare { Some([self.linux.minor_faults(process)?, self.ours.minor_faults()]) } else { None })
     }
 
     /// Makes forks of our side copy page tables, as Linux's do, in the programs that follow.
@@ -298,6 +318,7 @@ impl LinuxComparison {
                 | Observation::Maps(_)
                 | Observation::Usage(_)
                 | Observation::Pages(_)
+                | Observation::Faults(_)
                 | Observation::Done => {
                     self.accesses[*access as usize] += 1;
                 }

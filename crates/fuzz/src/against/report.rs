@@ -9,6 +9,7 @@ pub fn comparison(comparison: &LinuxComparison) -> String {
     let LinuxComparison {
         programs,
         operations,
+        faults_compared,
         skipped,
         cut_short,
         calls,
@@ -26,6 +27,7 @@ pub fn comparison(comparison: &LinuxComparison) -> String {
     let [loads, stores, fetches] = accesses;
     // Writing to a String does not fail.
     let _ = writeln!(text, "  {loads} loads, {stores} stores, {fetches} fetches");
+    let _ = writeln!(text, "  the minor faults of {faults_compared} operations were compared, too");
     for (signal, times) in signals {
         let _ = writeln!(text, "  {times} of {signal}");
     }

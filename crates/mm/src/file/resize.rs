@@ -122,8 +122,8 @@ impl<P: Platform> Mm<P> {
             match file.find_or_create(self, index, true, NewPages::of_task(PreclearedPages::as_source(&precleared))) {
                 Ok(found) => self.put_folio(found.folio),
                 Err(error) => {
-                    // Linux: `shmem_undo_range` of what the call has reached. No page past the end has
-                    // contents.
+                    // Linux: `shmem_undo_range` of what the call has reached. No page past the end
+                    // has contents.
                     let past = first.max(file.pages());
                     file.remove_range(self, past, plant!(UndoesOtherPages; MAX_PAGES, index.max(past)));
                     return Err(error.into());

@@ -9,7 +9,7 @@ mod calls;
 mod setup;
 
 use super::AgainstError;
-use super::initial_state::{DATA, HostSettings, PIPE_PAGES};
+use super::initial_state::{DATA, HostSettings, PIPE_PAGES, data_pages};
 use super::maps::{self, ShownMapping};
 use super::memory_usage::MemoryUsage;
 use super::missing_feature::MissingFeature;
@@ -28,6 +28,9 @@ use std::os::unix::fs::FileExt;
 const ARGUMENT: u64 = 0;
 /// Offset in the tracee's data of the bytes that calls store.
 const OUTPUT: u64 = 0x800;
+/// Fields of `/proc/PID/stat`, from 1.
+const STATE: usize = 3;
+const MIN_FLT: usize = 10;
 /// The least negated errno.
 const LEAST_ERRNO: i64 = -4095;
 /// The address below which our side searches for a hole.
@@ -88,6 +91,7 @@ impl Linux {
             .fork(root)?
             .map_err(|errno| AgainstError::Setup { name: "fork", errno: nix::errno::Errno::from_raw(errno.into()) })?;
         self.processes = vec![Some(first)];
+        self.map_data(first)?;
         self.tracee.write_data(ARGUMENT, b"file\0")?;
         let allow_sealing = 2;
         self.read_write = self.setup_call("memfd_create", libc::SYS_memfd_create, [DATA, allow_sealing, 0, 0, 0, 0])?;
@@ -101,6 +105,15 @@ impl Linux {
         self.setup_call("fcntl(F_SETPIPE_SZ)", libc::SYS_fcntl, set_size)?;
         let bytes = FILE_PAGES * PAGE_SIZE;
         self.setup_call("ftruncate", libc::SYS_ftruncate, [self.read_write, bytes, 0, 0, 0, 0]).map(drop)
+    }
+
+    /// Stores to the data of a new process, so that no later operation faults it in.
+    fn map_data(&self, pid: Pid) -> Result<(), AgainstError> {
+        for at in data_pages() {
+            let stop = self.tracee.store(pid, at, 0)?;
+            self.returned(pid, stop)?;
+        }
+        Ok(())
     }
 
     /// Makes a call of the program's first process that must succeed.
@@ -144,6 +157,7 @@ impl Linux {
     pub(super) fn fork_process(&mut self, process: usize) -> Result<Observation, AgainstError> {
         match self.fork(self.pid(process)?)? {
             Ok(child) => {
+                self.map_data(child)?;
                 self.processes.push(Some(child));
                 Ok(Observation::Done)
             }
@@ -237,6 +251,15 @@ impl Linux {
             return self.process_madvise(pid, other, operation);
         }
         self.single_call(pid, operation, value, OtherProcess { pid: other.as_raw() as u64, pidfd: 0 })
+    }
+
+    /// Reads the minor faults of a process (`min_flt`).
+    pub(super) fn minor_faults(&self, process: usize) -> Result<u64, AgainstError> {
+        let stat = self.proc(self.pid(process)?, "stat")?;
+        // The name of the program may have spaces; state is the first field behind it.
+        let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
+        let faults = fields.split_ascii_whitespace().nth(MIN_FLT - STATE).and_then(|field| field.parse().ok());
+        faults.ok_or_else(|| AgainstError::Control(std::io::ErrorKind::InvalidData.into()))
     }
 
     fn proc(&self, pid: Pid, name: &str) -> Result<String, AgainstError> {

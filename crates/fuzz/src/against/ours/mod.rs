@@ -5,16 +5,17 @@
 mod calls;
 
 use super::AgainstError;
-use super::initial_state::{CODE, DATA, DATA_BYTES, END, HostSettings, LIMITS};
+use super::initial_state::{CODE, DATA, DATA_BYTES, END, HostSettings, LIMITS, data_pages};
 use super::observation::{AccessSignal, Observation};
 use crate::random::{FILE_PAGES, HEAP, Operation, Syscall};
-use pagewright_arch::X86_64;
+use pagewright_arch::{Effects, Invalidate, InvalidateScope, InvalidateTarget, X86_64};
 use pagewright_lab::Lab;
 use pagewright_mm::counters::Gauge;
 use pagewright_mm::file::{FileObject, MemfdFlags};
 use pagewright_mm::gup::{MakeDirty, UserPages};
 use pagewright_mm::space::{FileMapping, Resource, Rlimit, Rlimits};
 use pagewright_mm::{FaultError, MapFlags, MapRequest, Mm, MmError, MmSetting, MmSettings, Space};
+use pagewright_model::spec::RangeCall;
 use pagewright_sim::{MachineConfig, NodeConfig, Profile, Sim};
 use pagewright_sync::Arc;
 use pagewright_types::{Access, Counter, CpuId, CpuMask, Errno, Order, PAGE_SIZE, PageRange, Rights, VirtAddr};
@@ -109,6 +110,7 @@ impl Ours {
         let (space, file) = begun.map_err(AgainstError::Memory)?;
         self.processes = vec![Some(space)];
         self.file = Some(file);
+        self.map_data(0);
         Ok(())
     }
 
@@ -132,6 +134,37 @@ impl Ours {
         leak
     }
 
+    /// The minor faults that the CPU has served so far.
+    pub(super) fn minor_faults(&self) -> u64 {
+        self.lab.on(CPU, |mm| mm.faults_of_this_cpu()).minor
+    }
+
+    /// Evicts all translations, as other programs would.
+    ///
+    /// A right that `mprotect` adds needs no flush, so an access through the TLB may fault for it.
+    fn evict_translations(&self) {
+        let all = Invalidate { scope: InvalidateScope::Local, target: InvalidateTarget::AllTags };
+        self.lab.on(CPU, |mm| {
+            mm.tlb().fx().invalidate(all);
+            mm.tlb().fx().complete();
+        });
+    }
+
+    /// Whether private anonymous memory is mapped at `va`.
+    pub(super) fn is_private_memory(&mut self, process: usize, va: VirtAddr) -> bool {
+        let maps = self.call(process, &Operation::Syscall(Syscall::ShowMaps), 0, &[]);
+        let Observation::Maps(mappings) = maps else { unreachable!("the mappings are shown") };
+        mappings.iter().any(|mapping| mapping.contains(va.raw()) && mapping.is_private_memory())
+    }
+
+    /// Stores to the data of a new process, as on the other side.
+    fn map_data(&mut self, process: usize) {
+        for at in data_pages() {
+            let stored = self.access(process, VirtAddr::new(at), Access::Write, 0);
+            assert_eq!(stored, Observation::Done, "the data is writable");
+        }
+    }
+
     fn space(&self, process: usize) -> &Arc<Space<Machine>> {
         match self.processes.get(process) {
             Some(Some(space)) => space,
@@ -153,6 +186,7 @@ impl Ours {
         match self.lab.on(CPU, |mm| mm.fork(self.space(process))) {
             Ok(child) => {
                 self.processes.push(Some(child));
+                self.map_data(self.processes.len() - 1);
                 Observation::Done
             }
             Err(error) => failed(error.errno()),
@@ -218,7 +252,11 @@ impl Ours {
             ref operation => {
                 let other = if let Operation::Syscall(call) = operation { call.other_process() } else { None };
                 let other = other.map(|other| self.space(live[other % live.len()]));
-                self.lab.on(CPU, |mm| self.memory_call(mm, self.space(process), other, operation, value))
+                let called = self.lab.on(CPU, |mm| self.memory_call(mm, self.space(process), other, operation, value));
+                if adds_rights(operation) {
+                    self.evict_translations();
+                }
+                called
             }
         };
         called.unwrap_or_else(failed)
@@ -232,6 +270,11 @@ fn gauges(lab: &Lab<X86_64>) -> Vec<u64> {
         _ => 0,
     };
     lab.on(CPU, |mm| Gauge::ALL.iter().map(|gauge| mm.gauge(*gauge) + kept(*gauge, mm)).collect())
+}
+
+/// Whether a call may add rights to entries.
+fn adds_rights(operation: &Operation) -> bool {
+    matches!(operation, Operation::Range(RangeCall::Mprotect { .. }) | Operation::Syscall(Syscall::Mprotect { .. }))
 }
 
 fn with_errno(result: Result<Observation, MmError>) -> Result<Observation, Errno> {
