@@ -1,16 +1,17 @@
-//! A published or promised figure beside ours, and the verdict on it.
+//! A published or promised figure beside ours, with a verdict.
 //!
-//! Key types: [`Claim`], a row; [`Comparison`] and [`Promise`], with the functions that every
-//! row's verdict comes from ([`RULE`]). A figure with a band is judged by its whole band: if only a
-//! part of it agrees, the verdict is *undecided*, and also if the row is about a size that the run
-//! did not reach ([`Claim::about`]). A row names the cells that it leaves out and the assumption
-//! that it rests on. A figure that this run did not obtain is no row.
+//! Key types: [`ClaimRow`], what an evaluation states about one figure before it runs: the limit,
+//! the source, and the function that finds our figure in the results; [`OurFigure`], what that
+//! function finds; [`Claim`], the row that is printed. An evaluation lists its rows in tables, by
+//! the part of the results that they are about, and [`claims_of`] makes all of them.
 //!
-//! Not guaranteed: that a verdict on a measured figure is the same twice, if the figure is near its
-//! limit or the computer is busy.
+//! The text and the verdict of a row follow from its [`Limit`]. A row about a size that the run did
+//! not reach is *undecided* ([`ClaimHead::up_to`]). A row names the cells that it leaves out and
+//! the assumption that it rests on. A figure that this run did not obtain is no row.
 
-use super::Stats;
+use super::limit::{Limit, Unit, Verdict};
 use super::plot::size;
+use super::{LeastStats, Stats};
 use serde::Serialize;
 
 /// How a figure was obtained.
@@ -36,125 +37,6 @@ impl FigureKind {
     }
 }
 
-/// How a figure compares with a published one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum Comparison {
-    /// Within a tenth of the published figure.
-    Reproduced,
-    /// Better by more than a tenth.
-    Better,
-    /// One end of our band differs, by measurements or assumed costs; or the size was not reached.
-    Undecided,
-    Differs,
-}
-
-/// Whether a promise of ours is kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum Promise {
-    Kept,
-    /// One end of our band misses it, or it was kept up to a smaller size than is promised.
-    Undecided,
-    Missed,
-}
-
-/// The verdict on a row.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(untagged)]
-pub(crate) enum Verdict {
-    Published(Comparison),
-    Promised(Promise),
-}
-
-/// The deviation from a published figure that still reproduces it: a tenth.
-const TOLERANCE: f64 = 0.1;
-
-/// How the verdicts come about, for readers.
-pub(crate) const RULE: &str = "reproduced: our median is within 10 % of the published figure; better: it is better by more; differs: neither. \
-     kept, missed: a promise of ours. undecided: the median agrees, and one end of our band does not; or the run, without --full, \
-     did not reach the size that the row is about.";
-
-impl Verdict {
-    /// The texts of all verdicts, those of the good ones first.
-    pub(super) const NAMES: [&str; 6] = ["better", "reproduced", "kept", "undecided", "differs", "missed"];
-
-    /// The text in tables.
-    pub(super) const fn name(self) -> &'static str {
-        match self {
-            Self::Published(Comparison::Reproduced) => "reproduced",
-            Self::Published(Comparison::Better) => "better",
-            Self::Published(Comparison::Undecided) | Self::Promised(Promise::Undecided) => "undecided",
-            Self::Published(Comparison::Differs) => "differs",
-            Self::Promised(Promise::Kept) => "kept",
-            Self::Promised(Promise::Missed) => "missed",
-        }
-    }
-}
-
-/// The verdict of three on a figure that agrees or not, and the same at all ends of its band.
-fn over_band<T>(given: bool, ends: bool, [agrees, undecided, does_not]: [T; 3]) -> T {
-    match (given, ends) {
-        (true, true) => agrees,
-        (true, false) => undecided,
-        (false, _) => does_not,
-    }
-}
-
-impl Comparison {
-    /// The verdict on a figure that agrees or not, and the same at each end of its band.
-    pub(crate) fn over_band(given: bool, ends: impl IntoIterator<Item = bool>) -> Self {
-        let ends = ends.into_iter().all(|agrees| agrees);
-        over_band(given, ends, [Self::Reproduced, Self::Undecided, Self::Differs])
-    }
-
-    /// A published figure of which a deviation in both directions differs.
-    pub(crate) fn near(ours: &Stats, published: f64) -> Self {
-        let agrees = |ours: f64| (ours - published).abs() <= published * TOLERANCE;
-        Self::over_band(agrees(ours.median), [ours.p10, ours.p90].map(agrees))
-    }
-
-    /// A published figure of which more is better.
-    pub(crate) fn more(ours: &Stats, published: f64) -> Self {
-        let agrees = |ours: f64| ours >= published * (1.0 - TOLERANCE);
-        let is_better = ours.median > published * (1.0 + TOLERANCE);
-        Self::over_band(agrees(ours.median), [agrees(ours.p10)]).better_if(is_better)
-    }
-
-    /// A published figure of which less is better.
-    pub(crate) fn less(ours: &Stats, published: f64) -> Self {
-        let agrees = |ours: f64| ours <= published * (1.0 + TOLERANCE);
-        let is_better = ours.median < published * (1.0 - TOLERANCE);
-        Self::over_band(agrees(ours.median), [agrees(ours.p90)]).better_if(is_better)
-    }
-
-    fn better_if(self, is_better: bool) -> Self {
-        if self == Self::Reproduced && is_better { Self::Better } else { self }
-    }
-}
-
-impl Promise {
-    /// The verdict on a figure that keeps a promise or not, and the same at the end of its band.
-    fn over_band(given: bool, end: bool) -> Self {
-        over_band(given, end, [Self::Kept, Self::Undecided, Self::Missed])
-    }
-
-    /// A promise that a figure is at least `limit`.
-    pub(crate) fn at_least(ours: &Stats, limit: f64) -> Self {
-        Self::over_band(ours.median >= limit, ours.p10 >= limit)
-    }
-
-    /// A promise that a figure is at most `limit`.
-    pub(crate) fn at_most(ours: &Stats, limit: f64) -> Self {
-        Self::over_band(ours.median <= limit, ours.p90 <= limit)
-    }
-
-    /// A promise about an exact figure.
-    pub(crate) fn kept(kept: bool) -> Self {
-        Self::over_band(kept, kept)
-    }
-}
-
 /// The source of a figure that this project promises, in JSON.
 const OWN_PROMISE: &str = "our own promise";
 
@@ -162,9 +44,9 @@ const OWN_PROMISE: &str = "our own promise";
 #[derive(Serialize)]
 pub(crate) struct Claim {
     pub(crate) what: String,
-    /// The figure as its source prints it.
+    /// The published figure or the promise.
     pub(crate) published: String,
-    pub(crate) source: String,
+    pub(crate) source: &'static str,
     pub(crate) ours: String,
     pub(crate) kind: FigureKind,
     pub(crate) verdict: Verdict,
@@ -177,73 +59,9 @@ pub(crate) struct Claim {
 }
 
 impl Claim {
-    /// A row with a published figure.
-    pub(crate) fn published(
-        what: impl Into<String>,
-        published: &str,
-        source: &str,
-        ours: impl Into<String>,
-        kind: FigureKind,
-        verdict: Comparison,
-    ) -> Self {
-        Self::of(what.into(), [published, source], ours.into(), kind, Verdict::Published(verdict))
-    }
-
-    /// A row with a promise of our own.
-    pub(crate) fn promised(
-        what: impl Into<String>,
-        limit: &str,
-        ours: impl Into<String>,
-        kind: FigureKind,
-        verdict: Promise,
-    ) -> Self {
-        Self::of(what.into(), [limit, OWN_PROMISE], ours.into(), kind, Verdict::Promised(verdict))
-    }
-
-    fn of(what: String, [published, source]: [&str; 2], ours: String, kind: FigureKind, verdict: Verdict) -> Self {
-        let (published, source) = (published.to_owned(), source.to_owned());
-        let [reason, leaves_out, rests_on] = [const { String::new() }; 3];
-        Self { what, published, source, ours, kind, verdict, reason, leaves_out, rests_on }
-    }
-
     /// Whether the row is about a promise of our own.
-    pub(crate) const fn is_promise(&self) -> bool {
-        matches!(self.verdict, Verdict::Promised(_))
-    }
-
-    /// Says why the figures differ.
-    pub(crate) fn because(mut self, reason: impl Into<String>) -> Self {
-        self.reason = reason.into();
-        self
-    }
-
-    /// Names what the row does not judge, after what it names already.
-    pub(crate) fn leaving_out(mut self, what: impl Into<String>) -> Self {
-        let named = [std::mem::take(&mut self.leaves_out), what.into()];
-        self.leaves_out = named.into_iter().filter(|what| !what.is_empty()).collect::<Vec<_>>().join("; ");
-        self
-    }
-
-    /// States that the row is about sizes up to `decides`, of which the run reached `reached`.
-    ///
-    /// A smaller size can miss a promise. It cannot keep one, nor compare with a published figure.
-    pub(crate) fn about(mut self, decides: u64, reached: u64) -> Self {
-        if reached >= decides {
-            return self;
-        }
-        self.verdict = match self.verdict {
-            Verdict::Published(_) => Verdict::Published(Comparison::Undecided),
-            Verdict::Promised(Promise::Kept) => Verdict::Promised(Promise::Undecided),
-            Verdict::Promised(_) => self.verdict,
-        };
-        let [decides, reached] = [decides, reached].map(size);
-        self.leaving_out(format!("{decides}, which --full decides: this run went up to {reached}"))
-    }
-
-    /// Names the assumption that the row rests on.
-    pub(crate) fn resting_on(mut self, what: impl Into<String>) -> Self {
-        self.rests_on = what.into();
-        self
+    pub(crate) fn is_promise(&self) -> bool {
+        self.source == OWN_PROMISE
     }
 
     /// The explanations of the row, each with its heading.
@@ -251,89 +69,252 @@ impl Claim {
         let all = [("because", &self.reason), ("leaves out", &self.leaves_out), ("rests on", &self.rests_on)];
         all.into_iter().filter(|(_, text)| !text.is_empty()).map(|(heading, text)| (heading, text.as_str()))
     }
+
+    /// A row of a published figure, or of a promise, with this verdict.
+    #[cfg(test)]
+    pub(super) fn with_verdict(source: Option<&'static str>, verdict: Verdict) -> Self {
+        let head = published("w", source.unwrap_or(OWN_PROMISE), Limit::at_most(1.0, Unit::Count));
+        Self { verdict, ..head.claim(FigureKind::Measured, OurFigure::exact(2.0)) }
+    }
+}
+
+/// Our figure of a row, and what only the results can say of it.
+#[derive(Default)]
+pub(crate) struct OurFigure {
+    /// What the verdict is on.
+    pub(crate) judged: Stats,
+    /// The figure before, where a change is shown.
+    pub(crate) before: Option<f64>,
+    /// The figure that is shown, if its band is not the judged one.
+    pub(crate) shown: Option<Stats>,
+    /// What the row shows after the figure.
+    pub(crate) details: String,
+    /// What has the lower end of the judged band, if only another figure is shown.
+    pub(crate) lowest: String,
+    /// What the row is of, among others with the same words.
+    pub(crate) of: String,
+    /// The limit, in place of [`Limit::OF_RESULTS`].
+    pub(crate) limit: Option<Limit>,
+    /// The size that the run reached.
+    pub(crate) reached: Option<u64>,
+    /// After what the row of the table says.
+    pub(crate) reason: String,
+    pub(crate) leaves_out: String,
+    pub(crate) rests_on: String,
+}
+
+impl From<Stats> for OurFigure {
+    fn from(judged: Stats) -> Self {
+        Self { judged, ..Self::default() }
+    }
+}
+
+impl OurFigure {
+    /// A figure without a band.
+    pub(crate) fn exact(figure: f64) -> Self {
+        Stats::of(vec![figure]).into()
+    }
+
+    /// The figure before and after a change, without a band.
+    pub(crate) fn change([before, after]: [f64; 2]) -> Self {
+        Self { before: Some(before), ..Self::exact(after) }
+    }
+
+    /// Whether a statement holds, and the figures that show it.
+    pub(crate) fn holds(holds: bool, details: String) -> Self {
+        Self { details, ..Self::exact(f64::from(u8::from(holds))) }
+    }
+
+    /// The least of several figures, with the names of what has it.
+    pub(crate) fn least<T: Copy>(least: &LeastStats<T>, name: impl Fn(T) -> String) -> Self {
+        let (median, low) = (least.median, least.low);
+        let details = format!("at worst ({})", name(median.1));
+        Self { shown: Some(median.0), details, lowest: name(low.1), ..least.figure().into() }
+    }
+
+    /// Formats the figure and what is shown after it.
+    pub(crate) fn text(&self, unit: Unit) -> String {
+        let shown = self.shown.as_ref().unwrap_or(&self.judged);
+        let figure = match self.before {
+            Some(before) => unit.change([before, shown.median]),
+            None => unit.text(shown),
+        };
+        let lowest = match self.lowest.as_str() {
+            "" => String::new(),
+            lowest => format!("; lowest end {} ({lowest})", unit.exact(self.judged.p10)),
+        };
+        joined(" ", [&figure, &self.details]) + &lowest
+    }
+}
+
+/// What a row of an evaluation's table states before a figure is obtained.
+#[derive(Clone, Copy)]
+pub(crate) struct ClaimHead {
+    what: &'static str,
+    source: &'static str,
+    limit: Limit,
+    up_to: Option<u64>,
+    reason: &'static str,
+    leaves_out: &'static str,
+    rests_on: &'static str,
+}
+
+/// A row of an evaluation's table of claims, about a part `P` of the results.
+pub(crate) struct ClaimRow<P: ?Sized> {
+    head: ClaimHead,
+    kind: FigureKind,
+    /// Finds our figure; `None` if the run did not obtain it.
+    find: FindFigure<P>,
+}
+
+type FindFigure<P> = fn(&P) -> Option<OurFigure>;
+
+/// A published figure.
+pub(crate) const fn published(what: &'static str, source: &'static str, limit: Limit) -> ClaimHead {
+    ClaimHead { what, source, limit, up_to: None, reason: "", leaves_out: "", rests_on: "" }
+}
+
+/// A promise of our own.
+pub(crate) const fn promised(what: &'static str, limit: Limit) -> ClaimHead {
+    published(what, OWN_PROMISE, limit)
+}
+
+impl ClaimHead {
+    /// States that the row is about sizes up to this one, which a run may not reach.
+    pub(crate) const fn up_to(self, size: u64) -> Self {
+        Self { up_to: Some(size), ..self }
+    }
+
+    /// Says why the figures differ, or why ours is as it is.
+    pub(crate) const fn because(self, reason: &'static str) -> Self {
+        Self { reason, ..self }
+    }
+
+    /// Names what the row does not judge.
+    pub(crate) const fn leaving_out(self, leaves_out: &'static str) -> Self {
+        Self { leaves_out, ..self }
+    }
+
+    /// Names the assumption that the row rests on.
+    pub(crate) const fn resting_on(self, rests_on: &'static str) -> Self {
+        Self { rests_on, ..self }
+    }
+
+    /// The row whose figure is obtained in this way.
+    pub(crate) const fn by<P: ?Sized>(self, kind: FigureKind, find: FindFigure<P>) -> ClaimRow<P> {
+        ClaimRow { head: self, kind, find }
+    }
+
+    pub(crate) const fn counted<P: ?Sized>(self, find: FindFigure<P>) -> ClaimRow<P> {
+        self.by(FigureKind::Counted, find)
+    }
+
+    pub(crate) const fn modelled<P: ?Sized>(self, find: FindFigure<P>) -> ClaimRow<P> {
+        self.by(FigureKind::Modelled, find)
+    }
+
+    pub(crate) const fn measured<P: ?Sized>(self, find: FindFigure<P>) -> ClaimRow<P> {
+        self.by(FigureKind::Measured, find)
+    }
+
+    /// The row with a figure.
+    fn claim(&self, kind: FigureKind, found: OurFigure) -> Claim {
+        let limit = found.limit.unwrap_or(self.limit);
+        let is_promise = self.source == OWN_PROMISE;
+        let ours = if limit.is_statement() { found.details.clone() } else { found.text(limit.unit) };
+        let (mut published, mut verdict) = (limit.text(), limit.verdict(&found.judged, !is_promise));
+        let mut not_reached = String::new();
+        if let (Some(up_to), Some(reached)) = (self.up_to, found.reached) {
+            if is_promise {
+                published = format!("{published}, up to {}", size(up_to));
+            }
+            if reached < up_to {
+                verdict = verdict.of_smaller();
+                let [up_to, reached] = [up_to, reached].map(size);
+                not_reached = format!("{up_to}, which --full decides: this run went up to {reached}");
+            }
+        }
+        Claim {
+            what: joined(", ", [self.what, &found.of]),
+            published,
+            source: self.source,
+            ours,
+            kind,
+            verdict,
+            reason: joined("; ", [self.reason, &found.reason]),
+            leaves_out: joined("; ", [self.leaves_out, &found.leaves_out, &not_reached]),
+            rests_on: joined("; ", [self.rests_on, &found.rests_on]),
+        }
+    }
+}
+
+/// The texts that are not empty, with a separator between them.
+fn joined<const N: usize>(separator: &str, texts: [&str; N]) -> String {
+    texts.into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join(separator)
+}
+
+/// The rows of a table whose figure the run obtained.
+pub(crate) fn claims_of<P: ?Sized>(table: &[ClaimRow<P>], part: &P) -> Vec<Claim> {
+    table.iter().filter_map(|row| Some(row.head.claim(row.kind, (row.find)(part)?))).collect()
+}
+
+/// The verdicts on the rows of a table.
+#[cfg(test)]
+pub(crate) fn verdicts<P: ?Sized>(table: &[ClaimRow<P>], part: &P) -> Vec<&'static str> {
+    claims_of(table, part).iter().map(|claim| claim.verdict.name()).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn stats(p10: f64, median: f64, p90: f64) -> Stats {
-        Stats { median, p10, p90, samples: 9 }
-    }
+    const PROMISE: ClaimHead = promised("a fork", Limit::at_most(2.0, Unit::Micros));
 
-    #[test]
-    fn a_published_figure_is_judged_by_the_median_and_the_band() {
-        use Comparison::{Better, Differs, Reproduced, Undecided};
-        type Compare = fn(&Stats, f64) -> Comparison;
-        let (more, less): (Compare, Compare) = (Comparison::more, Comparison::less);
-        for (name, compare, (p10, median, p90), figure, expected) in [
-            ("a ratio", more, (2.3, 2.4, 2.5), 2.0, Better),
-            ("a ratio", more, (1.9, 2.35, 2.5), 1.98, Better),
-            ("a ratio", more, (1.7, 2.35, 2.5), 1.98, Undecided),
-            ("a ratio", more, (1.9, 2.1, 2.9), 2.0, Reproduced),
-            ("a ratio", more, (1.7, 2.1, 2.9), 2.0, Undecided),
-            ("a ratio", more, (1.0, 1.7, 3.0), 2.0, Differs),
-            ("a cost", less, (30.0, 32.0, 40.0), 44.0, Better),
-            ("a cost", less, (30.0, 32.0, 50.0), 44.0, Undecided),
-            ("a cost", less, (40.0, 45.0, 48.0), 44.0, Reproduced),
-            ("a cost", less, (30.0, 49.0, 50.0), 44.0, Differs),
-            // The published figure lies in the band, which says only that the band is wide.
-            ("a modelled figure", Comparison::near, (0.01, 0.10, 0.30), 0.05, Differs),
-            ("a modelled figure", Comparison::near, (0.01, 0.05, 0.30), 0.05, Undecided),
-            ("a modelled figure", Comparison::near, (0.046, 0.05, 0.054), 0.05, Reproduced),
-            ("a modelled figure", Comparison::near, (0.046, 0.056, 0.056), 0.05, Differs),
-        ] {
-            let verdict = compare(&stats(p10, median, p90), figure);
-            assert_eq!(verdict, expected, "{name}: {p10} to {p90}, {median}, against {figure}");
-        }
-    }
-
-    #[test]
-    fn a_promise_is_kept_by_the_whole_band() {
-        use Promise::{Kept, Missed, Undecided};
-        for ((p10, median, p90), expected) in
-            [((0.95, 0.97, 0.99), Kept), ((0.94, 0.97, 0.99), Undecided), ((0.90, 0.94, 2.0), Missed)]
-        {
-            assert_eq!(Promise::at_least(&stats(p10, median, p90), 0.95), expected, "{p10} to {p90}, {median}");
-        }
-        for ((p10, median, p90), expected) in
-            [((0.1, 1.1, 1.1), Kept), ((0.1, 1.1, 1.2), Undecided), ((0.1, 1.2, 1.2), Missed)]
-        {
-            assert_eq!(Promise::at_most(&stats(p10, median, p90), 1.1), expected, "{p10} to {p90}, {median}");
-        }
-        assert_eq!([true, false].map(Promise::kept), [Kept, Missed]);
-    }
-
-    #[test]
-    fn a_figure_that_is_no_number_agrees_with_nothing() {
-        let none = stats(f64::NAN, f64::NAN, f64::NAN);
-        let compared = [Comparison::more(&none, 0.9), Comparison::less(&none, 0.9), Comparison::near(&none, 0.9)];
-        assert_eq!(compared, [Comparison::Differs; 3]);
-        assert_eq!([Promise::at_least(&none, 0.9), Promise::at_most(&none, 0.9)], [Promise::Missed; 2]);
+    fn claim(head: ClaimHead, found: OurFigure) -> Claim {
+        head.claim(FigureKind::Counted, found)
     }
 
     #[test]
     fn a_size_that_the_run_did_not_reach_decides_nothing_but_a_miss() {
-        let promised = |verdict| Claim::promised("w", "l", "o", FigureKind::Counted, verdict).leaving_out("c");
-        let published = |verdict| Claim::published("w", "p", "s", "o", FigureKind::Counted, verdict);
-        let (decides, reached) = (64 << 30, 8 << 30);
-        let verdict = |row: Claim| row.about(decides, reached).verdict.name();
-        assert_eq!([Promise::Kept, Promise::Undecided].map(|of| verdict(promised(of))), ["undecided"; 2]);
-        assert_eq!(verdict(promised(Promise::Missed)), "missed");
-        let all = [Comparison::Reproduced, Comparison::Better, Comparison::Undecided, Comparison::Differs];
-        assert_eq!(all.map(|of| verdict(published(of))), ["undecided"; 4]);
-        let row = promised(Promise::Kept).about(decides, reached);
+        let of_mail = ClaimHead { source: "a mail", ..PROMISE };
+        for (head, figure, reached, verdict) in [
+            (PROMISE, 1.0, 64, "kept"),
+            (PROMISE, 1.0, 8, "undecided"),
+            (PROMISE, 3.0, 8, "missed"),
+            (of_mail, 1.0, 8, "undecided"),
+            (of_mail, 3.0, 8, "undecided"),
+        ] {
+            let found = OurFigure { reached: Some(reached << 30), ..OurFigure::exact(figure) };
+            assert_eq!(claim(head.up_to(64 << 30), found).verdict.name(), verdict, "{figure} up to {reached} GiB");
+        }
+        let found = OurFigure { reached: Some(8 << 30), leaves_out: "c".to_owned(), ..OurFigure::exact(1.0) };
+        let row = claim(PROMISE.up_to(64 << 30), found);
         assert_eq!(row.leaves_out, "c; 64 GiB, which --full decides: this run went up to 8 GiB");
-        let row = promised(Promise::Kept).about(decides, decides);
-        assert_eq!((row.verdict.name(), row.leaves_out.as_str()), ("kept", "c"));
+        assert_eq!(row.published, "at most 2 µs, up to 64 GiB");
     }
 
     #[test]
     fn a_row_without_explanations_prints_none() {
-        let row = || Claim::promised("w", "l", "o", FigureKind::Counted, Promise::Missed);
-        assert_eq!(row().explanations().count(), 0);
-        let explained = row().because("b").leaving_out("c").resting_on("d");
+        assert_eq!(claim(PROMISE, OurFigure::exact(1.0)).explanations().count(), 0);
+        let found = OurFigure { reason: "e".to_owned(), rests_on: "f".to_owned(), ..OurFigure::exact(1.0) };
+        let explained = claim(PROMISE.because("b").leaving_out("c").resting_on("d"), found);
         let shown: Vec<_> = explained.explanations().collect();
-        assert_eq!(shown, [("because", "b"), ("leaves out", "c"), ("rests on", "d")]);
+        assert_eq!(shown, [("because", "b; e"), ("leaves out", "c"), ("rests on", "d; f")]);
+    }
+
+    #[test]
+    fn a_row_shows_the_figure_in_the_unit_of_its_limit() {
+        let ours = |found: OurFigure| claim(PROMISE, found).ours;
+        assert_eq!(ours(OurFigure::change([4.0, 1.5])), "4 → 1.5 µs");
+        assert_eq!(ours(OurFigure { details: "of 3 µs".to_owned(), ..OurFigure::exact(1.5) }), "1.5 µs of 3 µs");
+        let stats = |p10, median| Stats { median, p10, p90: 9.0, samples: 5 };
+        let least = LeastStats::of([(stats(0.9, 0.95), "a"), (stats(0.5, 1.5), "b")]).expect("figures");
+        let shown = ours(OurFigure::least(&least, str::to_owned));
+        assert_eq!(shown, "0.950 µs [0.900–9.000] at worst (a); lowest end 0.5 µs (b)");
+        let given = OurFigure { limit: Some(Limit::at_most(1.0, Unit::Times)), ..OurFigure::exact(1.5) };
+        let row = claim(PROMISE, given);
+        assert_eq!((row.published.as_str(), row.ours.as_str(), row.verdict), ("at most 1 ×", "1.5 ×", Verdict::Missed));
+        let row = claim(promised("w", Limit::holds("it is")), OurFigure::holds(false, "it is not".to_owned()));
+        assert_eq!((row.ours.as_str(), row.verdict), ("it is not", Verdict::Missed));
     }
 }

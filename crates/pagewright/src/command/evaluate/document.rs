@@ -112,14 +112,14 @@ impl Series {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Comparison, FigureKind};
+    use super::super::Verdict;
     use super::*;
     use serde_json::json;
 
     #[test]
     fn the_document_has_exactly_the_keys_of_its_schema() {
         let stats = Stats::of(vec![2.0]);
-        let claim = Claim::published("w", "p", "s", "o", FigureKind::Measured, Comparison::Undecided);
+        let claim = Claim::with_verdict(Some("s"), Verdict::Undecided);
         let evaluation = Evaluation {
             name: "n",
             title: "",
@@ -134,7 +134,7 @@ mod tests {
         };
         let run = json!({"label": "l", "input": "i", "counters": {}, "modelled": {},
             "measured": {"gb_per_s": {"median": 2.0, "p10": 2.0, "p90": 2.0, "samples": 1}}});
-        let claim = json!({"what": "w", "published": "p", "source": "s", "ours": "o", "kind": "measured",
+        let claim = json!({"what": "w", "published": "at most 1", "source": "s", "ours": "2", "kind": "measured",
             "verdict": "undecided", "reason": "", "leaves_out": "", "rests_on": ""});
         let expected = json!({"evaluations": [{"name": "n", "isa": "x86-64", "config": {}, "measured_on": {},
             "runs": [run], "claims": [claim], "notes": []}]});

@@ -67,10 +67,10 @@ fn write_evaluation(page: &mut Page, evaluation: &Evaluation) -> Result<(), Eval
 // Writing to a String never fails, so the results of `write!` are ignored in this file.
 /// Writes the number of rows with each verdict.
 fn write_verdicts(to: &mut String, claims: &[Claim]) {
-    for verdict in Verdict::NAMES {
-        let count = claims.iter().filter(|claim| claim.verdict.name() == verdict).count();
+    for verdict in Verdict::ALL {
+        let count = claims.iter().filter(|claim| claim.verdict == verdict).count();
         if count > 0 {
-            let _ = write!(to, "<span class=\"verdict {0}\">{0} {count}</span> ", verdict);
+            let _ = write!(to, "<span class=\"verdict {0}\">{0} {count}</span> ", verdict.name());
         }
     }
 }
@@ -85,7 +85,7 @@ fn write_claims(to: &mut String, claims: &[Claim]) {
         let (heading, from) = if claim.is_promise() {
             ("promised", String::new())
         } else {
-            ("published", format!("<br><cite>{}</cite>", source(&claim.source)))
+            ("published", format!("<br><cite>{}</cite>", source(claim.source)))
         };
         let _ = write!(
             to,
@@ -115,7 +115,7 @@ fn source(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Comparison, FigureKind, Plot, PlotAxis, PlotScale, Promise, Series, Stats, Table};
+    use super::super::{Plot, PlotAxis, PlotScale, Series, Stats, Table};
     use super::*;
     use std::collections::BTreeMap;
 
@@ -127,10 +127,9 @@ mod tests {
 
     #[test]
     fn a_verdict_of_figures_and_promises_is_counted_once() {
-        let promise = || Claim::promised("w", "l", "o", FigureKind::Counted, Promise::Undecided);
-        let published = || Claim::published("w", "p", "s", "o", FigureKind::Counted, Comparison::Undecided);
+        let undecided = |source| Claim::with_verdict(source, Verdict::Undecided);
         let mut to = String::new();
-        write_claims(&mut to, &[promise(), published(), promise()]);
+        write_claims(&mut to, &[None, Some("s"), None].map(undecided));
         assert!(to.contains("undecided 3") && to.matches("undecided ").count() == 1, "{to}");
     }
 
@@ -138,7 +137,7 @@ mod tests {
     fn the_verdicts_come_before_the_plots_and_the_tables() {
         let points = vec![(1, Stats::of(vec![1.0]))];
         let series = vec![Series { name: "s".to_owned(), points }];
-        let claim = Claim::promised("w", "l", "o", FigureKind::Counted, Promise::Missed).leaving_out("other cells");
+        let claim = Claim { leaves_out: "other cells".to_owned(), ..Claim::with_verdict(None, Verdict::Missed) };
         let evaluation = Evaluation {
             name: "batch",
             title: "t",

@@ -9,7 +9,7 @@
 use serde::Serialize;
 
 /// Median and percentiles of several repetitions.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct Stats {
     pub(crate) median: f64,
     pub(crate) p10: f64,

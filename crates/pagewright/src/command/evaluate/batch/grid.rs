@@ -5,7 +5,9 @@
 //!
 //! Not guaranteed: that other CPUs are busy. CPUs without a reader idle.
 
-use super::super::{Context, EvaluateError, Grid, Plot, PlotAxis, PlotScale, Run, Series, Stats, Table, run_parallel};
+use super::super::{
+    Context, EvaluateError, Grid, Plot, PlotAxis, PlotScale, Run, Series, Stats, Table, Unit, run_parallel,
+};
 use pagewright_capture::pageout::{self, PageOutCosts, PageOutProgram};
 use pagewright_capture::replay::ReplayConfig;
 use pagewright_mm::MmSetting;
@@ -272,13 +274,6 @@ fn band(figures: &[f64]) -> Stats {
     Stats { median: figures[0], p10: low, p90: high, samples: figures.len() }
 }
 
-/// Formats a fraction and its band, such as `12.5 % [6.8–17.2]`.
-pub(super) fn percent(stats: &Stats) -> String {
-    let Stats { median, p10, p90, samples } = *stats;
-    let whole = format!("{:.1} %", median * 100.0);
-    if samples == 1 { whole } else { format!("{whole} [{:.1}–{:.1}]", p10 * 100.0, p90 * 100.0) }
-}
-
 /// All cells.
 pub(super) struct PageOutCells {
     pub(super) cells: Vec<Cell>,
@@ -351,10 +346,10 @@ impl PageOutCells {
                 .text("entries per page", |cell| format!("{:.1}", cell.after.entries()))
                 .text("ns per page before", |cell| format!("{:.0}", cell.before.nanos()))
                 .text("after", |cell| format!("{:.0}", cell.after.nanos()))
-                .text("waiting before", |cell| percent(&cell.wait_share()))
-                .text("saved", |cell| percent(&cell.saving(&cell.after)))
+                .text("waiting before", |cell| Unit::Percent.text(&cell.wait_share()))
+                .text("saved", |cell| Unit::Percent.text(&cell.saving(&cell.after)))
                 .text("saved if forced", |cell| match &cell.forced {
-                    Some(forced) => percent(&cell.saving(forced)),
+                    Some(forced) => Unit::Percent.text(&cell.saving(forced)),
                     None => "–".to_owned(),
                 })
                 .table()

@@ -1,8 +1,8 @@
 //! The figures of the tour: waits per page on the largest machine of the series.
 
 use super::super::headline::{Headline, HeadlineFigure};
-use super::super::{Context, EvaluateError};
-use super::grid::{Cell, KUNPENG, PHONE, percent};
+use super::super::{Context, EvaluateError, Unit};
+use super::grid::{Cell, KUNPENG, PHONE};
 use super::published::PUBLISHED;
 use crate::show::grouped;
 
@@ -18,7 +18,7 @@ pub(in super::super) fn headline(context: &Context<'_>) -> Result<Headline, Eval
     let [before, after] = waits(&server);
     let pages = grouped(server.after.paged_out.pages);
     let tlbis = [&server.before, &server.after].map(|cost| grouped(cost.count("pw_tlbis")));
-    let saved = |cell: &Cell| percent(&cell.saving(&cell.after));
+    let saved = |cell: &Cell| Unit::Percent.text(&cell.saving(&cell.after));
     let counted = format!("{before:.3} → {after:.3} waits for other CPUs per page, {pages} pages paged out");
     let row = |name: &str, cell: &Cell, published: f64| {
         let [before, after] = waits(cell).map(|waits| format!("{waits:.3}"));

@@ -77,10 +77,6 @@ impl PublishedMachine {
         saved(self.elapsed)
     }
 
-    pub(super) fn system_saved(&self) -> f64 {
-        saved(self.system)
-    }
-
     /// Nanoseconds a page that the system time fell by.
     fn system_saved_ns(&self) -> f64 {
         (self.system[0] - self.system[1]) * 1e9 / PAGES

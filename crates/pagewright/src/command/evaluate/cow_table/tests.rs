@@ -2,9 +2,9 @@
 //!
 //! No test looks at a time.
 
-use super::super::Stats;
+use super::super::{Stats, claims_of, verdicts};
 use super::bare_metal::{BareMetalCycle, BareMetalFork};
-use super::claims::{self, MEASURED, MatrixCell, matrix};
+use super::claims::{FALLBACKS, MEASURED, Matrix, MatrixCell};
 use super::cycles::{ChildWork, Cycle, CycleTimes, Density};
 use super::fallbacks::{self, Before};
 use super::faults;
@@ -113,11 +113,12 @@ fn each_table_that_is_copied_has_the_reason_of_its_fork() {
         assert_eq!(fork.shared > 0, !matches!(reason, Some(0..=2)), "{of:?} shares the rest");
     }
     assert_eq!(forks.iter().filter(|fork| fork.copied[2] > 0).count(), 1, "auto copies one parent, the small one");
-    let verdict = |forks: &[_]| claims::fallbacks(forks).verdict.name();
-    assert_eq!(verdict(&forks), "kept");
+    assert_eq!(verdicts(&FALLBACKS, &forks[..]), ["kept"]);
     let always = forks.iter_mut().find(|fork| fork.setting == "always").expect("a fork");
     always.copied[3] = 1;
-    assert_eq!(verdict(&forks), "missed");
+    assert_eq!(verdicts(&FALLBACKS, &forks[..]), ["missed"]);
+    forks.retain(|fork| fork.setting != "always");
+    assert_eq!(verdicts(&FALLBACKS, &forks[..]), ["missed"], "no table is shared");
 }
 
 /// Memory for a parent and a copy of each of its pages.
@@ -187,27 +188,30 @@ fn a_matrix_is_as_good_as_its_worst_cell() {
         cycle: Cycle { name: "matrix", bytes: 1024 * MIB, density, work },
         gains: [Stats { p10, median, p90, samples: 9 }, Stats::of(vec![1.0])],
     };
-    let rows = |exec, exit, touch| {
-        let cells = [
+    let of = |exec, exit, touch| {
+        let cells = vec![
             cell(Density::Dense, ChildWork::Exec, exec),
             cell(Density::Dense, ChildWork::Exit, exit),
             cell(Density::OnePerTable, ChildWork::Touch(100), touch),
         ];
-        matrix(&cells, &MEASURED)
+        Matrix { name: "m", cells }
     };
-    let verdicts = |exec, exit, touch| rows(exec, exit, touch).iter().map(|row| row.verdict.name()).collect::<Vec<_>>();
     let (large, kept) = ([4.0; 3], [0.8; 3]);
-    assert_eq!(verdicts(large, [1.0; 3], kept), ["kept"; 4]);
-    assert_eq!(verdicts(large, [0.9, 1.0, 1.2], kept), ["undecided", "kept", "kept", "kept"]);
-    assert_eq!(verdicts(large, [0.9, 0.99, 1.2], kept), ["missed", "kept", "kept", "kept"]);
-    assert_eq!(verdicts(large, [1.0; 3], [0.7, 0.8, 0.9])[1], "undecided");
-    assert_eq!(verdicts(large, [1.0; 3], [0.7, 0.79, 0.9])[1], "missed");
+    for (exit, touch, expected) in [
+        ([1.0; 3], kept, ["kept", "kept", "kept", "kept"]),
+        ([0.9, 1.0, 1.2], kept, ["undecided", "kept", "kept", "kept"]),
+        ([0.9, 0.99, 1.2], kept, ["missed", "kept", "kept", "kept"]),
+        ([1.0; 3], [0.7, 0.8, 0.9], ["kept", "undecided", "kept", "kept"]),
+        ([1.0; 3], [0.7, 0.79, 0.9], ["kept", "missed", "kept", "kept"]),
+    ] {
+        assert_eq!(verdicts(&MEASURED, &of(large, exit, touch)), expected, "{exit:?}, {touch:?}");
+    }
     // The cell with the least median is not the one with the lowest end.
-    let wide = rows([0.5, 4.0, 5.0], [1.0, 1.1, 1.2], kept).swap_remove(0);
+    let wide = claims_of(&MEASURED, &of([0.5, 4.0, 5.0], [1.0, 1.1, 1.2], kept)).swap_remove(0);
     assert_eq!(wide.verdict.name(), "undecided");
-    assert!(wide.ours.starts_with("1.10 [1.00–1.20] × at worst (exit, "), "{}", wide.ours);
-    assert!(wide.ours.contains("lowest tenth percentile 0.50 (exec, "), "{}", wide.ours);
-    assert!(wide.ours.ends_with("0 of 2 cells below the limit over their whole band"), "{}", wide.ours);
+    assert!(wide.ours.starts_with("1.10 × [1.00–1.20] at worst (exit, "), "{}", wide.ours);
+    assert!(wide.ours.contains(", 0 of 2 cells below the limit over their whole band; "), "{}", wide.ours);
+    assert!(wide.ours.contains("; lowest end 0.5 × (exec, "), "{}", wide.ours);
 }
 
 #[test]

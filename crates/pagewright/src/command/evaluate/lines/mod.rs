@@ -10,7 +10,8 @@
 //! Not guaranteed: anything about real time. Lines that no owner reports, memory bandwidth and the
 //! interconnect's own limits have no price (`docs/machine.md`).
 
-use super::{Claim, Context, EvaluateError, Evaluation, FigureKind, Grid, Promise, Run, Stats, Table, run_parallel};
+use super::{ClaimRow, Context, EvaluateError, Evaluation, Grid, Limit, OurFigure, Run, Stats, Table, Unit};
+use super::{claims_of, promised, run_parallel};
 use crate::command::CommandError;
 use pagewright_arch::{Aarch64, X86_64};
 use pagewright_lab::contention::{self, FaultContention, FaultWorkload};
@@ -26,8 +27,6 @@ const MOST: u16 = 64;
 const PAGES: u64 = 512;
 /// Bytes of the machine's one node.
 const MEMORY: u64 = 1 << 30;
-/// What a fault in a space of its own may cost at most, in multiples of one CPU's.
-const LIMIT: f64 = 1.2;
 
 /// The values of `lru_batch`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -147,7 +146,7 @@ pub(super) fn run(context: &Context<'_>) -> Result<Evaluation, CommandError> {
         ]),
         measured_on: BTreeMap::new(),
         runs: cells.iter().flat_map(runs).collect(),
-        claims: IsaKind::ALL.iter().filter_map(|isa| claim(*isa, &cells)).collect(),
+        claims: claims_of(&CLAIMS, &cells[..]),
         tables: tables.chain(most.map(lines)).collect(),
         plots: Vec::new(),
         notes: notes(),
@@ -193,33 +192,37 @@ fn lines(cell: &Cell) -> Table {
         .table()
 }
 
-/// The promise about spaces of their own, beside what it leaves out.
-fn claim(isa: IsaKind, cells: &[Cell]) -> Option<Claim> {
+/// The promise about spaces of their own, by instruction set.
+const CLAIMS: [ClaimRow<[Cell]>; 2] =
+    [own_spaces(|cells| own_space(IsaKind::X86_64, cells)), own_spaces(|cells| own_space(IsaKind::Aarch64, cells))];
+
+const fn own_spaces(find: fn(&[Cell]) -> Option<OurFigure>) -> ClaimRow<[Cell]> {
+    let limit = Limit::at_most(1.2, Unit::Times).noting("of one CPU");
+    promised("A first store in spaces of their own", limit)
+        .resting_on(
+            "the transfer time of a line between cores (line_near, line_far), and every shared line being reported",
+        )
+        .modelled(find)
+}
+
+/// A first store on the largest machine, in multiples of one CPU's.
+fn own_space(isa: IsaKind, cells: &[Cell]) -> Option<OurFigure> {
     let own = find(cells, isa, MOST, FaultWorkload::OwnSpaces)?;
     let one = find(cells, isa, MOST, FaultWorkload::OneSpace)?;
-    let alone = find(cells, isa, 1, FaultWorkload::OwnSpaces)?;
-    let times = own.after.each.over(&alone.after.each);
+    let alone = &find(cells, isa, 1, FaultWorkload::OwnSpaces)?.after;
     let nanos = |mode: &ModeCost| format!("{:.0}", mode.each.median);
-    let ours = format!(
-        "{} × of {} ns; before {} ns, after {}",
-        times.text(),
-        nanos(&alone.after),
-        nanos(&own.before),
-        nanos(&own.after)
-    );
-    let what = format!("A first store in spaces of their own on {MOST} CPUs, {}", Profile::default_for(isa));
-    let limit = format!("at most {LIMIT} × of one CPU");
     let dearest = one.after.given.lines.first().map_or("", |line| line.name);
-    let threads = format!(
-        "threads of one space: {:.2} × ({} ns before, {} after; the dearest line is {dearest})",
-        one.after.each.over(&alone.after.each).median,
-        nanos(&one.before),
-        nanos(&one.after)
-    );
-    let row = Claim::promised(what, &limit, ours, FigureKind::Modelled, Promise::at_most(&times, LIMIT));
-    let rests_on =
-        "the transfer time of a line between cores (line_near, line_far), and every shared line being reported";
-    Some(row.leaving_out(threads).resting_on(rests_on))
+    Some(OurFigure {
+        of: format!("{MOST} CPUs, {}", Profile::default_for(isa)),
+        details: format!("of {} ns; before {} ns, after {}", nanos(alone), nanos(&own.before), nanos(&own.after)),
+        leaves_out: format!(
+            "threads of one space: {:.2} × ({} ns before, {} after; the dearest line is {dearest})",
+            one.after.each.over(&alone.each).median,
+            nanos(&one.before),
+            nanos(&one.after)
+        ),
+        ..own.after.each.over(&alone.each).into()
+    })
 }
 
 fn runs(cell: &Cell) -> Vec<Run> {

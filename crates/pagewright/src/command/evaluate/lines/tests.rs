@@ -1,5 +1,6 @@
 //! The row of `evaluate lines` has figures that it must reject.
 
+use super::super::verdicts;
 use super::*;
 use pagewright_sim::Picos;
 
@@ -33,10 +34,6 @@ fn cells(own: [f64; 3], threads: [f64; 3]) -> Vec<Cell> {
     ]
 }
 
-fn row(own: [f64; 3], threads: [f64; 3]) -> Claim {
-    claim(IsaKind::X86_64, &cells(own, threads)).expect("a row")
-}
-
 #[test]
 fn a_first_store_that_takes_longer_on_many_cpus_than_promised_fails() {
     for (own, verdict) in [
@@ -46,7 +43,7 @@ fn a_first_store_that_takes_longer_on_many_cpus_than_promised_fails() {
         ([90.0, 121.0, 130.0], "missed"),
         ([1000.0; 3], "missed"),
     ] {
-        assert_eq!(row(own, [100.0; 3]).verdict.name(), verdict, "{own:?} beside 100 ns");
+        assert_eq!(verdicts(&CLAIMS, &cells(own, [100.0; 3])[..]), [verdict], "{own:?} beside 100 ns");
     }
 }
 
@@ -55,29 +52,22 @@ fn a_first_store_that_takes_longer_on_many_cpus_than_promised_fails() {
 fn a_band_of_one_cpu_widens_that_of_the_ratio() {
     let mut cells = cells([110.0; 3], [100.0; 3]);
     cells[1].after = costs([90.0, 100.0, 110.0]);
-    let verdict = claim(IsaKind::X86_64, &cells).expect("a row").verdict.name();
-    assert_eq!(verdict, "undecided", "110 of 90 ns is more than 1.2");
+    assert_eq!(verdicts(&CLAIMS, &cells[..]), ["undecided"], "110 of 90 ns is more than 1.2");
 }
 
 #[test]
 fn threads_of_one_space_are_left_out_and_named() {
-    let row = row([100.0; 3], [620.0; 3]);
+    let row = claims_of(&CLAIMS, &cells([100.0; 3], [620.0; 3])[..]).swap_remove(0);
     assert_eq!(row.verdict.name(), "kept");
-    assert!(
-        row.leaves_out.starts_with("threads of one space: 6.20 × (9000 ns before, 620 after"),
-        "{}",
-        row.leaves_out
-    );
-    assert!(row.leaves_out.contains("the space's lock"), "{}", row.leaves_out);
+    let left = "threads of one space: 6.20 × (9000 ns before, 620 after; the dearest line is the space's lock)";
+    assert_eq!(row.leaves_out, left);
 }
 
 #[test]
 fn a_machine_without_its_figures_has_no_row() {
-    let all = cells([100.0; 3], [100.0; 3]);
-    assert!(claim(IsaKind::Aarch64, &all).is_none());
     for missing in [1, 3, 4] {
         let mut fewer = cells([100.0; 3], [100.0; 3]);
         fewer.remove(missing);
-        assert!(claim(IsaKind::X86_64, &fewer).is_none(), "without cell {missing}");
+        assert!(claims_of(&CLAIMS, &fewer[..]).is_empty(), "without cell {missing}");
     }
 }

@@ -8,16 +8,12 @@
 //! Not guaranteed: that the alternative needs no more broadcasts. It is given the fewest that G
 //! allows, so its cost is a lower bound.
 
-use super::super::FigureKind::{self, Counted, Modelled};
-use super::super::{Claim, EvaluateError, Promise, Stats, Table};
+use super::super::FigureKind::{Counted, Modelled};
+use super::super::{EvaluateError, Limit, OurFigure, Table, Unit};
 use super::column::{ColumnRun, FlushColumn, InputRuns};
 use super::inputs::{ARM64, CPUS};
 use super::rows::{gap, head, reclaimed, row, settle_waits};
 use pagewright_sim::{Cost, Profile};
-
-/// What the counts rest on.
-const RESTS: &str = "4 CPUs, one tag for each space (no KPTI), no FEAT_TLBIRANGE; each TLBI is issued when its entry \
-     is cleared, and a later DSB of the same CPU completes it";
 
 /// The pages that a run migrated, or reclaimed if it has one node.
 fn pages(run: &ColumnRun) -> u64 {
@@ -103,41 +99,40 @@ fn nanos(profile: &Profile, costs: &[Cost], end: usize) -> f64 {
     costs.iter().map(|cost| profile.band(*cost)[end].raw() as f64 / 1000.0).sum()
 }
 
-/// Promises: fewer waits per page than batched, in the column that lets translations linger there.
-pub(super) fn claim(inputs: &InputRuns) -> Option<Claim> {
+/// Waits per page in the column that lets translations linger there, of which no more is promised.
+pub(super) fn waits(inputs: &InputRuns) -> Option<OurFigure> {
     let batched = inputs.of(FlushColumn::Batched)?;
     let is_migration = batched.count("pgmigrate_success") > 0;
     let column = if is_migration { FlushColumn::Migration } else { FlushColumn::Unmap };
     let run = inputs.of(column)?;
     let of = |name: &'static str| [batched, run].map(|run| per_page(run, run.count(name) as f64));
-    let ([before, after], tlbis) = (of("pw_flush_waits"), of("pw_tlbis"));
-    let page = if is_migration { "migrated page" } else { "page reclaimed" };
-    let [waits, tlbis] =
-        [[before, after], tlbis].map(|[before, after]| format!("{} → {}", shown(before), shown(after)));
-    let ours = format!("{waits} waits, {tlbis} invalidations");
+    let (waits, [tlbis, tlbis_after]) = (of("pw_flush_waits"), of("pw_tlbis").map(shown));
+    let page = if is_migration { "migrated" } else { "reclaimed" };
     let total = [batched, run].map(|run| format!("{} waits for {} pages", run.count("pw_flush_waits"), pages(run)));
     let settles = run.count("pw_tlb_settle_waits");
-    let reason = format!("{} → {}, {settles} of them settle parked frames", total[0], total[1]);
-    let exact = Stats::of(vec![after]);
-    let what = format!("Waits per {page}, {}, {}", column.name(), inputs.input);
-    let promise = "no more than batched; invalidations are not saved";
-    let kind = FigureKind::Counted;
-    Some(Claim::promised(what, promise, ours, kind, Promise::at_most(&exact, before)).because(reason).resting_on(RESTS))
+    Some(OurFigure {
+        of: format!("{page}, {}, {}", column.name(), inputs.input),
+        details: format!("waits, {tlbis} → {tlbis_after} invalidations"),
+        limit: Some(Limit::at_most(waits[0], Unit::PerPage).noting("as batched; invalidations are not saved")),
+        reason: format!("{} → {}, {settles} of them settle parked frames", total[0], total[1]),
+        ..OurFigure::change(waits)
+    })
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::verdicts;
+    use super::super::claims::ARM64_WAITS;
     use super::super::claims::tests::{column, inputs};
     use super::*;
 
     #[test]
     fn more_waits_than_batched_break_the_promise() {
-        let verdict = |waits| {
+        for (waits, verdict) in [(90, "kept"), (100, "kept"), (101, "missed")] {
             let mut inputs = inputs(column(&[("pw_flush_waits", waits)], 0));
             inputs.columns[1].1 = column(&[("pw_flush_waits", 100)], 0);
-            claim(&inputs).expect("a row").verdict.name()
-        };
-        assert_eq!([90, 100, 101].map(verdict), ["kept", "kept", "missed"]);
+            assert_eq!(verdicts(&ARM64_WAITS, &inputs), [verdict], "{waits}");
+        }
     }
 
     #[test]

@@ -24,8 +24,6 @@ pub(super) enum FlushColumn {
 
 impl FlushColumn {
     pub(super) const ALL: [Self; 4] = [Self::EachPage, Self::Batched, Self::Migration, Self::Unmap];
-    /// The columns in which translations linger.
-    pub(super) const LINGERING: [Self; 2] = [Self::Migration, Self::Unmap];
     /// Before and after, where no page is paged out.
     pub(super) const PAIR: [Self; 2] = [Self::Batched, Self::Migration];
     /// The batched column and those in which translations linger.

@@ -13,6 +13,7 @@ pub(super) const MIGRATED: [u64; 2] = [26_835_314, 30_825_530];
 pub(super) const ELAPSED: [f64; 2] = [2_252.883_892_112, 2_172.283_436_287];
 
 /// A count of the mail.
+#[derive(Clone, Copy)]
 pub(super) struct PublishedCount {
     pub(super) name: &'static str,
     /// Before and after.
@@ -25,20 +26,16 @@ impl PublishedCount {
     }
 
     /// The counts per migrated page.
-    pub(super) fn per_page(&self) -> [f64; 2] {
+    pub(super) const fn per_page(&self) -> [f64; 2] {
         let [before, after] = self.counts;
         [before as f64 / MIGRATED[0] as f64, after as f64 / MIGRATED[1] as f64]
-    }
-
-    /// How many times as many there were per migrated page before.
-    pub(super) fn factor(&self) -> f64 {
-        let [before, after] = self.per_page();
-        before / after
     }
 }
 
 /// Name of the count of shootdowns.
 pub(super) const REMOTE: &str = "nr_tlb_remote_flush";
+
+const REMOTE_FLUSHES: PublishedCount = PublishedCount::new(REMOTE, 3_031_412, 198_290);
 
 /// The six events of `perf stat`, then the six counters of `/proc/vmstat`.
 pub(super) const COUNTS: [PublishedCount; 12] = [
@@ -50,16 +47,14 @@ pub(super) const COUNTS: [PublishedCount; 12] = [
     PublishedCount::new("iTLB-load-misses", 2_974_157_461, 1_620_215_163),
     PublishedCount::new("numa_pages_migrated", 12_790_664, 14_897_064),
     PublishedCount::new("pgmigrate_success", MIGRATED[0], MIGRATED[1]),
-    PublishedCount::new(REMOTE, 3_031_412, 198_290),
+    REMOTE_FLUSHES,
     PublishedCount::new("nr_tlb_remote_flush_received", 45_234_862, 2_820_156),
     PublishedCount::new("nr_tlb_local_flush_all", 216_584, 92_048),
     PublishedCount::new("nr_tlb_local_flush_one", 740_940, 741_401),
 ];
 
 /// Remote flushes per migrated page before and after.
-pub(super) fn remote_per_page() -> [f64; 2] {
-    COUNTS.iter().find(|count| count.name == REMOTE).map_or([f64::NAN; 2], PublishedCount::per_page)
-}
+pub(super) const REMOTE_PER_PAGE: [f64; 2] = REMOTE_FLUSHES.per_page();
 
 #[cfg(test)]
 mod tests {
@@ -67,7 +62,7 @@ mod tests {
 
     #[test]
     fn the_mail_has_one_remote_flush_for_9_pages_before_and_for_155_after() {
-        let [before, after] = remote_per_page();
+        let [before, after] = REMOTE_PER_PAGE;
         assert_eq!([before, after].map(|each| (each * 1e5).round()), [11_296.0, 643.0]);
         assert_eq!([before, after].map(|each| (1.0 / each).round()), [9.0, 155.0]);
         assert_eq!(((1.0 - ELAPSED[1] / ELAPSED[0]) * 1000.0).round(), 36.0);

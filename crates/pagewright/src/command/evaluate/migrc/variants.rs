@@ -1,42 +1,39 @@
-//! Promises of our own on variants of the look-ups: pages that are written, and larger gaps.
+//! Variants of the look-ups: pages that are written, and larger gaps between watermarks.
 //!
 //! A page that is written between migrations has an entry that allows stores when it moves, so
 //! little lingers, and what lingers may be settled before a store. Watermarks that are farther
 //! apart let more frames be parked for one settle.
 
-use super::super::FigureKind::{self, Counted};
-use super::super::{Claim, Promise, Stats, Table};
+use super::super::FigureKind::Counted;
+use super::super::{Limit, OurFigure, Table, Unit};
 use super::column::{ColumnRun, FlushColumn, InputRuns};
 use super::rows::{RunPart, each, gap};
-
-/// The most that lingering may add to the flushes of pages that are written.
-const MOST_MORE: f64 = 1.02;
 
 /// The part after the turnover, if there is one.
 fn later_or_whole(run: &ColumnRun) -> RunPart {
     if run.tiers.at_turnover.is_some() { RunPart::Later } else { RunPart::Whole }
 }
 
-/// Flushes per migrated page where pages are written: at most 2 % more than batched.
+/// Flushes per migrated page where pages are written, in multiples of the batched ones.
 ///
 /// Judged in the whole run and after the turnover, by the part with the larger excess.
-pub(super) fn stores(inputs: &InputRuns) -> Option<Claim> {
+pub(super) fn stores(inputs: &InputRuns) -> Option<OurFigure> {
     let (batched, run) = (inputs.of(FlushColumn::Batched)?, inputs.of(FlushColumn::Migration)?);
     let parts = [(RunPart::Whole, "whole run"), (RunPart::Later, "after the turnover")];
     let has_turned = [batched, run].iter().all(|run| run.tiers.at_turnover.is_some());
     let (mut worst, mut shown) = (f64::NEG_INFINITY, Vec::new());
     for (part, name) in parts.into_iter().take(if has_turned { 2 } else { 1 }) {
         let [before, after] = [batched, run].map(|run| part.remote_per_page(run));
-        let excess = after / before;
-        worst = worst.max(excess);
-        shown.push(format!("{} → {} {name} ({:+.1} %)", each(before), each(after), (excess - 1.0) * 100.0));
+        worst = worst.max(after / before);
+        shown.push(format!("{} → {} {name}", each(before), each(after)));
     }
-    let what = format!("Remote flushes per migrated page of written pages, {}", inputs.input);
-    let verdict = Promise::at_most(&Stats::of(vec![worst]), MOST_MORE);
     let (settles, lingering) = (run.count("pw_linger_settled_for_store"), run.count("pw_linger_pages"));
-    let row = Claim::promised(what, "at most 2 % more than batched", shown.join(", "), FigureKind::Counted, verdict);
-    let reason = format!("{lingering} pages linger, {settles} settles before stores");
-    Some(row.because(reason).resting_on("stores at random in the look-ups; the columns do not move the same pages"))
+    Some(OurFigure {
+        of: inputs.input.clone(),
+        details: format!("at worst ({})", shown.join(", ")),
+        reason: format!("{lingering} pages linger, {settles} settles before stores"),
+        ..OurFigure::exact(worst)
+    })
 }
 
 /// Allocations that settled, and settles ahead of one.
@@ -76,45 +73,43 @@ fn limit(run: &ColumnRun) -> f64 {
     1.0 / (2 * gap(run)) as f64
 }
 
-/// Settles alone: at most one for each 2 G migrated pages.
-pub(super) fn gap_claim(inputs: &InputRuns) -> Option<Claim> {
+/// Settles alone, of which at most one is promised for each 2 G migrated pages.
+pub(super) fn settles_by_gap(inputs: &InputRuns) -> Option<OurFigure> {
     let run = inputs.of(FlushColumn::Migration)?;
     let part = later_or_whole(run);
-    let ours = part.per_page(run, settles(run, part));
-    let what = format!("Settles per migrated page, G = {}, {}", gap(run), inputs.input);
-    let shown =
-        format!("{}: {} settles, {} pages", each(ours), settles(run, part), part.count(run, "pgmigrate_success"));
-    let promise = format!("at most 1/(2G) = {}", each(limit(run)));
-    let verdict = Promise::at_most(&Stats::of(vec![ours]), limit(run));
-    let row = Claim::promised(what, &promise, shown, FigureKind::Counted, verdict);
-    Some(row.resting_on("half of the migrated pages are promotions, which owe nothing; other flushes settle, too"))
+    let settles = settles(run, part);
+    Some(OurFigure {
+        of: format!("G = {}, {}", gap(run), inputs.input),
+        details: format!("({settles} settles, {} pages)", part.count(run, "pgmigrate_success")),
+        limit: Some(Limit::at_most(limit(run), Unit::PerPage).noting("1/(2G)")),
+        ..OurFigure::exact(part.per_page(run, settles))
+    })
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::verdicts;
     use super::super::claims::tests::{column, inputs};
+    use super::super::claims::{GAPS, STORES};
     use super::*;
 
     #[test]
     fn written_pages_may_have_2_percent_more_flushes() {
         // Batched: 1,130 after the turnover and 500 before it.
-        let verdict = |flushes| {
+        for (flushes, verdict) in [(1130, "kept"), (1152, "kept"), (1153, "missed")] {
             let run = column(&[("nr_tlb_remote_flush", flushes)], 0);
-            stores(&inputs(run)).expect("a row").verdict.name()
-        };
-        assert_eq!([1130, 1152, 1153].map(verdict), ["kept", "kept", "missed"]);
+            assert_eq!(verdicts(&STORES, &inputs(run)), [verdict], "{flushes}");
+        }
     }
 
     #[test]
     fn settles_in_allocations_and_ahead_count_against_twice_the_gap() {
-        let verdict = |on_alloc, ahead| {
+        // 10,000 pages migrated: at most 10 settles.
+        for (on_alloc, ahead, verdict) in [(6, 4, "kept"), (6, 5, "missed")] {
             let mut run = column(&[("pw_tlb_settle_on_alloc", on_alloc), ("pw_tlb_settle_ahead", ahead)], 0);
             run.tiers.low_to_high = 500;
-            gap_claim(&inputs(run)).expect("a row").verdict.name()
-        };
-        // 10,000 pages migrated: at most 10 settles.
-        assert_eq!(verdict(6, 4), "kept");
-        assert_eq!(verdict(6, 5), "missed");
+            assert_eq!(verdicts(&GAPS, &inputs(run)), [verdict]);
+        }
         let table = gaps(&[inputs(column(&[("pw_tlb_settle_on_alloc", 5)], 0))]);
         assert_eq!(table.rows[4], ["settles", "counted", "5"]);
     }

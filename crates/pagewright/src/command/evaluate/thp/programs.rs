@@ -23,6 +23,7 @@ pub(super) const WORDS: [&str; 3] = ["never", "madvise", "always"];
 const MEMORY: u64 = 512 << 20;
 
 /// A program with one value of `transparent_hugepage.enabled`.
+#[derive(Default)]
 pub(super) struct ProgramRun {
     pub(super) program: &'static str,
     pub(super) word: &'static str,

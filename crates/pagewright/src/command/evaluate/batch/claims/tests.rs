@@ -56,87 +56,88 @@ fn good(cpus: u16) -> Cell {
     cell(cpus, costs(256, 1000, 320), costs(8, 690, 10))
 }
 
-fn verdict_of(row: Option<Claim>) -> &'static str {
-    row.expect("a row").verdict.name()
+/// The verdict on the row whose words begin so.
+fn verdict(what: &str, results: &BatchResults) -> Option<&'static str> {
+    claims_of(&CLAIMS, results).iter().find(|row| row.what.starts_with(what)).map(|row| row.verdict.name())
+}
+
+fn single(cells: Vec<Cell>, what: &str) -> &'static str {
+    verdict(what, &results(cells)).unwrap_or_else(|| panic!("no row: {what}"))
 }
 
 #[test]
-fn more_than_one_wait_for_32_pages_fails() {
-    let verdict = |cells| waits(&results(cells))[0].verdict.name();
-    assert_eq!(verdict(vec![good(8)]), "kept");
-    assert_eq!(verdict(vec![good(8), cell(4, costs(256, 1000, 320), costs(9, 690, 10))]), "missed");
-}
-
-#[test]
-fn a_wait_beside_those_of_the_batches_fails() {
-    let row = |count| {
-        let rows = waits(&results(vec![shared(100, count, 25_600)]));
-        rows.into_iter().find(|row| row.what.contains("100 sharers"))
-    };
-    assert_eq!([8, 9].map(|count| verdict_of(row(count))), ["kept", "missed"]);
+fn more_than_one_wait_for_a_batch_fails() {
+    let nine = || cell(4, costs(256, 1000, 320), costs(9, 690, 10));
+    for (what, cells, expected) in [
+        ("Waits per page, one process", vec![good(8)], "kept"),
+        ("Waits per page, one process", vec![good(8), nine()], "missed"),
+        ("Waits per page, 100 sharers", vec![shared(100, 8, 25_600)], "kept"),
+        ("Waits per page, 100 sharers", vec![shared(100, 9, 25_600)], "missed"),
+    ] {
+        assert_eq!(single(cells, what), expected, "{what}");
+    }
 }
 
 #[test]
 fn sharers_that_cost_more_edits_or_more_waits_than_promised_fail() {
-    let verdict = |ten, hundred| verdict_of(sharers(&results(vec![ten, hundred])));
     let (ten, hundred) = (|waits| shared(10, waits, 2560), |waits| shared(100, waits, 25_600));
-    assert_eq!(verdict(ten(8), hundred(8)), "kept");
-    assert_eq!(verdict(ten(8), hundred(9)), "missed");
-    assert_eq!(verdict(ten(9), hundred(8)), "missed");
-    assert_eq!(verdict(ten(256), hundred(256)), "missed", "as many waits with 10 as with 100, and too many");
-    assert_eq!(verdict(ten(8), shared(100, 8, 25_601)), "missed");
-    assert_eq!(verdict(shared(10, 8, 2561), hundred(8)), "missed");
-    assert!(sharers(&results(vec![ten(8)])).is_none());
+    for (cells, expected) in [
+        ([ten(8), hundred(8)], "kept"),
+        ([ten(8), hundred(9)], "missed"),
+        ([ten(9), hundred(8)], "missed"),
+        // As many waits with 10 as with 100, and too many.
+        ([ten(256), hundred(256)], "missed"),
+        ([ten(8), shared(100, 8, 25_601)], "missed"),
+        ([shared(10, 8, 2561), hundred(8)], "missed"),
+    ] {
+        assert_eq!(single(cells.into(), "Sharers of a page"), expected);
+    }
+    assert_eq!(verdict("Sharers of a page", &results(vec![ten(8)])), None);
 }
 
 #[test]
 fn a_single_cpu_is_left_out_and_named() {
-    let rows = waits(&results(vec![good(8), cell(1, costs(256, 1000, 320), costs(256, 1000, 320))]));
-    assert_eq!(rows[0].verdict.name(), "kept");
-    assert!(rows[0].leaves_out.contains("1.000 after"), "{}", rows[0].leaves_out);
+    let rows = claims_of(&CLAIMS, &results(vec![good(8), cell(1, costs(256, 1000, 320), costs(256, 1000, 320))]));
+    assert_eq!((rows[0].verdict.name(), rows[0].what.as_str()), ("kept", "Waits per page, one process"));
+    assert_eq!(rows[0].leaves_out, "one CPU, where nothing is deferred: 1 per page after");
 }
 
 #[test]
 fn a_batch_that_saves_less_than_its_waits_fails() {
-    let verdict = |cells| verdict_of(saved_part(&results(cells)).expect("known profiles"));
-    assert_eq!(verdict(vec![good(8)]), "kept");
+    assert_eq!(single(vec![good(8)], "Time saved"), "kept");
     // 270 of the 310 ns that one wait could save.
-    assert_eq!(verdict(vec![good(8), cell(2, costs(256, 1000, 320), costs(8, 730, 50))]), "missed");
+    assert_eq!(single(vec![good(8), cell(2, costs(256, 1000, 320), costs(8, 730, 50))], "Time saved"), "missed");
     let mut doubtful = good(8);
     doubtful.before.corners = vec![costs(256, 1000, 320)];
     doubtful.after.corners = vec![costs(8, 800, 120)];
-    assert_eq!(verdict(vec![doubtful]), "undecided", "an end of the band saves less");
+    assert_eq!(single(vec![doubtful], "Time saved"), "undecided", "an end of the band saves less");
 }
 
 #[test]
 fn a_published_share_that_the_model_misses_fails() {
     let share = |waited| {
         let cells = vec![cell(8, costs(256, 100_000, waited), costs(8, 95_000, 100))];
-        published(&results(cells), &PUBLISHED[0]).expect("known profiles")[0].verdict.name()
+        of_the_series(&results(cells), &PUBLISHED[0])[0].verdict.name()
     };
-    assert_eq!(share(5_100), "reproduced");
-    assert_eq!([share(4_000), share(6_000)], ["differs"; 2]);
+    assert_eq!([5_100, 4_000, 6_000].map(share), ["reproduced", "differs", "differs"]);
 }
 
 #[test]
 fn a_saving_with_few_cpus_that_the_reviewers_did_not_see_fails() {
-    let verdict = |after| {
+    for (after, expected) in [(995, "reproduced"), (960, "differs")] {
         let with_forced = |cpus| {
             let forced = ModeCost { paged_out: costs(8, after, 10), corners: Vec::new() };
             Cell { forced: Some(forced), ..good(cpus) }
         };
-        verdict_of(few_cpus(&results([1, FEW, 8].map(with_forced).into())))
-    };
-    assert_eq!(verdict(995), "reproduced");
-    assert_eq!(verdict(960), "differs");
+        assert_eq!(single([1, FEW, 8].map(with_forced).into(), "Deferring flushes"), expected);
+    }
 }
 
 #[test]
 fn flushes_that_deferral_causes_count_as_waits() {
-    let verdict = |waits, overtaken| {
-        let half_memory = HalfMemory(vec![capture(31, 0), capture(waits, overtaken)]);
-        verdict_of(super::half_memory(&BatchResults { half_memory, ..results(Vec::new()) }))
-    };
-    assert_eq!(verdict(31, 0), "kept");
-    assert_eq!(verdict(31, 7), "missed");
+    for (overtaken, expected) in [(0, "kept"), (7, "missed")] {
+        let half_memory = HalfMemory(vec![capture(31, 0), capture(31, overtaken)]);
+        let results = BatchResults { half_memory, ..results(Vec::new()) };
+        assert_eq!(verdict("Waits that reclaim", &results), Some(expected));
+    }
 }

@@ -1,5 +1,6 @@
 //! Each row of `evaluate migrc` has results that it must reject.
 
+use super::super::super::verdicts;
 use super::super::rows::eligible;
 use super::*;
 use pagewright_capture::replay::{NamedCounts, RemoteFlushes, SettleReport, TierReport, TurnoverCounts};
@@ -41,7 +42,7 @@ fn more_remote_flushes_per_page_than_published_differ_and_name_the_cause() {
     let row = |flushes, settles| {
         let counts = [("nr_tlb_remote_flush", flushes), ("pw_tlb_settle_waits", settles), ("pw_tlb_batch_waits", 20)];
         let run = column(&counts, 20);
-        remote_flushes(&inputs(run), FlushColumn::Migration).expect("a row")
+        claims_of(&FLUSHES, &inputs(run)).swap_remove(0)
     };
     assert_eq!(row(64, 44).verdict.name(), "reproduced");
     let missed = row(200, 180);
@@ -52,7 +53,7 @@ fn more_remote_flushes_per_page_than_published_differ_and_name_the_cause() {
 #[test]
 fn flushes_before_the_turnover_are_not_judged_and_none_without_it() {
     let run = || column(&[("nr_tlb_remote_flush", 60), ("pw_tlb_batch_waits", 60)], 60);
-    let row = |run| remote_flushes(&inputs(run), FlushColumn::Migration).expect("a row");
+    let row = |run| claims_of(&FLUSHES, &inputs(run)).swap_remove(0);
     assert!(row(run()).leaves_out.contains("0.051"), "{}", row(run()).leaves_out);
     let without = ColumnRun { tiers: TierReport::default(), ..run() };
     assert_eq!(row(without).verdict.name(), "differs", "nothing is counted, so nothing is reproduced");
@@ -80,21 +81,20 @@ fn each_remote_flush_has_one_cause() {
 #[test]
 fn a_count_that_falls_less_than_published_differs() {
     let count = COUNTS.iter().find(|count| count.name == "nr_tlb_remote_flush").expect("a count of the mail");
+    // The mail: 17.6 times fewer. Before: 1,630 for 11,000 pages.
     let verdict = |flushes| {
         let run = column(&[("nr_tlb_remote_flush", flushes)], 0);
-        fewer(&inputs(run), count).expect("a row").verdict.name()
+        verdicts(&events(), &(&inputs(run), count))
     };
-    // The mail: 17.6 times fewer. Before: 1,630 for 11,000 pages.
-    assert_eq!(verdict(1000), "differs");
-    assert!(fewer(&inputs(column(&[], 0)), &COUNTS[7]).is_none(), "the pages themselves are no row");
+    assert_eq!(verdict(1000), ["differs"]);
 }
 
 #[test]
 fn a_run_that_takes_longer_saves_no_time() {
-    let slower = ColumnRun { elapsed_ns: 1100, ..column(&[], 0) };
-    assert_eq!(time(&inputs(slower), FlushColumn::Migration).expect("a row").verdict.name(), "differs");
-    let faster = ColumnRun { elapsed_ns: 964, ..column(&[], 0) };
-    assert_eq!(time(&inputs(faster), FlushColumn::Migration).expect("a row").verdict.name(), "reproduced");
+    for (elapsed_ns, verdict) in [(1100, "differs"), (964, "reproduced")] {
+        let run = ColumnRun { elapsed_ns, ..column(&[], 0) };
+        assert_eq!(verdicts(&TIMES, &inputs(run))[0], verdict, "{elapsed_ns} of 1,000 ns");
+    }
 }
 
 #[test]

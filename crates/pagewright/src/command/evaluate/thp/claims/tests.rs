@@ -1,5 +1,6 @@
 //! The rows of `evaluate thp` have figures that they must reject.
 
+use super::super::super::verdicts;
 use super::*;
 
 fn used(kind: OperationKind, locked_head: u64, locked_records: u64) -> OperationUse {
@@ -8,40 +9,39 @@ fn used(kind: OperationKind, locked_head: u64, locked_records: u64) -> Operation
     OperationUse { name: "an operation", kind, locked_head, locked_records, locked_elsewhere, records, records_stored }
 }
 
-fn verdicts(operations: Vec<OperationUse>) -> Vec<&'static str> {
-    super::operations(&Ok(operations)).iter().map(|claim| claim.verdict.name()).collect()
-}
-
 #[test]
 fn one_locked_instruction_more_or_less_than_promised_fails() {
     for (kind, promised) in [(Reference, 1), (MapRun, 2), (UnmapRun, 2), (UnmapLastOfRun, 3)] {
         for (locked, verdict) in [(promised - 1, "missed"), (promised, "kept"), (promised + 1, "missed")] {
-            assert_eq!(verdicts(vec![used(kind, locked, 0)]), [verdict], "{kind:?}: {locked}");
+            assert_eq!(verdicts(&OPERATIONS, &[used(kind, locked, 0)][..]), [verdict], "{kind:?}: {locked}");
         }
         let all = [promised, promised + 1, promised].map(|locked| used(kind, locked, 0));
-        assert_eq!(verdicts(all.into()), ["missed"], "one operation of {kind:?} is enough");
+        assert_eq!(verdicts(&OPERATIONS, &all[..]), ["missed"], "one operation of {kind:?} is enough");
+        let reason = format!("an operation: {promised}; an operation: {}; an operation: {promised}", promised + 1);
+        assert_eq!(claims_of(&OPERATIONS, &all[..])[0].reason, reason);
     }
 }
 
 #[test]
 fn a_reference_may_lock_no_other_line_and_a_run_may() {
-    assert_eq!(verdicts(vec![used(Reference, 1, 1)]), ["missed"]);
     let elsewhere = OperationUse { locked_elsewhere: 1, ..used(Reference, 1, 0) };
-    assert_eq!(verdicts(vec![elsewhere]), ["missed"]);
-    assert_eq!(verdicts(vec![used(MapRun, 2, 16)]), ["kept"]);
+    for (operation, verdict) in
+        [(used(Reference, 1, 1), "missed"), (elsewhere, "missed"), (used(MapRun, 2, 16), "kept")]
+    {
+        assert_eq!(verdicts(&OPERATIONS, &[operation][..]), [verdict]);
+    }
 }
 
 #[test]
 fn a_split_that_stores_to_other_than_512_records_fails() {
     for (others, verdict) in [(510, "missed"), (511, "kept"), (512, "missed")] {
-        assert_eq!(verdicts(vec![used(SplitPmd, 3, others)]), [verdict], "{others}");
+        assert_eq!(verdicts(&OPERATIONS, &[used(SplitPmd, 3, others)][..]), [verdict], "{others}");
     }
 }
 
 #[test]
 fn operations_that_are_not_counted_have_no_rows() {
-    assert!(super::operations(&Err("no ptrace".to_owned())).is_empty());
-    assert!(super::operations(&Ok(Vec::new())).is_empty());
+    assert!(claims_of(&OPERATIONS, &[][..]).is_empty());
 }
 
 /// The events of the story as they should be.
@@ -67,7 +67,7 @@ fn told() -> Vec<StoryEvent> {
 #[test]
 fn the_story_is_told_as_promised() {
     assert_eq!(super::super::story::tell().expect("a machine"), told());
-    assert_eq!(story(&told()).expect("a row").verdict.name(), "kept");
+    assert_eq!(verdicts(&STORY, &told()[..]), ["kept"]);
 }
 
 #[test]
@@ -84,46 +84,38 @@ fn a_story_with_another_end_fails() {
     for (what, spoil) in spoils {
         let mut events = told();
         spoil(&mut events);
-        assert_eq!(story(&events).expect("a row").verdict.name(), "missed", "{what}");
+        assert_eq!(verdicts(&STORY, &events[..]), ["missed"], "{what}");
     }
-    assert!(story(&told()[..4]).is_none(), "a story without its end has no row");
+    assert!(claims_of(&STORY, &told()[..4]).is_empty(), "a story without its end has no row");
 }
 
 #[test]
 fn a_first_store_is_judged_by_its_time_for_each_page() {
-    for (nanos, verdict) in [(14.0, "kept"), (16.0, "missed")] {
-        let stores = FirstStores([vec![100.0; 3], vec![30.0; 3], vec![nanos; 3]]);
-        assert_eq!(first_store(&stores, Order::PMD, 0.15).verdict.name(), verdict, "{nanos} of 100 ns");
+    for ([small, large], expected) in
+        [([30.0, 14.0], ["kept", "kept"]), ([30.0, 16.0], ["kept", "missed"]), ([31.0, 14.0], ["missed", "kept"])]
+    {
+        let stores = FirstStores([vec![100.0; 3], vec![small; 3], vec![large; 3]]);
+        assert_eq!(verdicts(&FIRST_STORES, &stores), expected, "{small} and {large} of 100 ns");
     }
 }
 
 #[test]
 fn a_fork_that_shares_tables_of_huge_leaves_or_copies_more_entries_fails() {
     use super::super::super::parent::ForkMode;
-    for (entries, shared, verdict) in [(256, 0, "kept"), (255, 1, "missed"), (131_072, 0, "missed")] {
-        let row =
-            ForkRow { word: "always", mode: ForkMode::Shared, bytes: 512 << 20, micros: Vec::new(), entries, shared };
-        assert_eq!(fork(&row).expect("a row").verdict.name(), verdict, "{entries} entries, {shared} tables");
+    for (entries, shared, expected) in
+        [(256, 0, ["kept", "kept"]), (255, 1, ["missed", "missed"]), (131_072, 0, ["missed", "kept"])]
+    {
+        let (mode, bytes, micros) = (ForkMode::Shared, 512 << 20, Vec::new());
+        let row = ForkRow { word: "always", mode, bytes, micros, entries, shared };
+        assert_eq!(verdicts(&FORKS, &row), expected, "{entries} entries, {shared} tables");
     }
 }
 
 #[test]
 fn more_faults_with_huge_pages_fail() {
-    let run = |word, faults| ProgramRun {
-        program: "a heap",
-        word,
-        faults,
-        huge_faults: 0,
-        peak_bytes: 1,
-        split_pmd: 0,
-        split_page: 0,
-        deferred: 0,
-        tlb_misses: 1,
-        walk_ns: 1,
-    };
-    for ([never, madvise, always], verdict) in [([9, 9, 1], "kept"), ([9, 9, 10], "missed"), ([9, 10, 9], "missed")] {
-        let rows = memory(&[run("never", never), run("madvise", madvise), run("always", always)]);
-        let verdicts: Vec<_> = rows.iter().map(|row| row.verdict.name()).collect();
-        assert_eq!(verdicts, [verdict], "{never}, {madvise}, {always}");
+    for (faults, verdict) in [([9, 9, 1], "kept"), ([9, 9, 10], "missed"), ([9, 10, 9], "missed")] {
+        let run = |(word, faults)| ProgramRun { program: "a heap", word, faults, ..ProgramRun::default() };
+        let runs: Vec<_> = WORDS.into_iter().zip(faults).map(run).collect();
+        assert_eq!(verdicts(&PROGRAMS, &runs[..]), [verdict], "{faults:?}");
     }
 }
