@@ -21,6 +21,7 @@ mod migrc;
 mod page;
 mod parent;
 mod plot;
+mod rounds;
 mod stats;
 mod text;
 mod thp;

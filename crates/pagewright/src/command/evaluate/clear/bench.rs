@@ -6,14 +6,15 @@
 //! Not guaranteed: that the host backs the memory with huge pages; [`Bench::huge_pages`] says how
 //! much of it.
 
+use super::super::parent::failed;
 use super::super::{EvaluateError, Scale};
 use pagewright_host::{HostMachine, HostMemory, measure_clearing, pin_to, real_cpus, run_as};
-use pagewright_mm::{Mm, MmSettings};
+use pagewright_mm::{MapFlags, MapRequest, Mm, MmSetting, MmSettings, Space};
 use pagewright_tlb::ClearMeasurements;
 use pagewright_tlb::frames::{
     Block, CacheProbeProgress, ClearBackend, ClearExtent, ClearPolicy, FrameRequest, Frames, MemoryLayout, NodeSpec,
 };
-use pagewright_types::{CpuId, CpuMask, NodeId, Order, PAGE_SIZE, Pfn};
+use pagewright_types::{CpuId, CpuMask, Level, NodeId, Order, PAGE_SIZE, Pfn, Rights, VirtAddr};
 use std::fs;
 
 /// The word with which memory is filled before it is cleared.
@@ -56,7 +57,7 @@ impl Bench {
         let nodes = [NodeSpec { id: NODE, ranges: &ranges, cpus: CpuMask::first(cpus) }];
         let layout = MemoryLayout { min_free_kbytes: Some(0), watermark_scale_factor: 0, ..MemoryLayout::new(&nodes) };
         let mm = Mm::try_new(HostMachine::new(memory, cpus), &layout, MmSettings::default());
-        let mm = mm.map_err(|error| EvaluateError::Machine(error.to_string()))?;
+        let mm = mm.map_err(failed)?;
         let bench = Self { mm, memory, host_cpus, scale };
         bench.become_cpu(0);
         Ok(bench)
@@ -113,7 +114,36 @@ impl Bench {
     /// # Errors
     /// [`EvaluateError::Machine`] if no block is free.
     pub(super) fn alloc(&self, order: Order) -> Result<Block, EvaluateError> {
-        self.mm.tlb().alloc(FrameRequest::new(order, NODE)).map_err(|error| EvaluateError::Machine(error.to_string()))
+        self.mm.tlb().alloc(FrameRequest::new(order, NODE)).map_err(failed)
+    }
+
+    /// Maps private memory, which is faulted in later.
+    ///
+    /// # Errors
+    /// [`EvaluateError::Machine`].
+    pub(super) fn map(&self, space: &Space<HostMachine>, bytes: u64) -> Result<VirtAddr, EvaluateError> {
+        let flags = MapFlags::PRIVATE | MapFlags::ANONYMOUS;
+        let request = MapRequest { addr: VirtAddr::ZERO, len: bytes, rights: Rights::RW, flags, file: None };
+        self.mm.mmap(space, &request).map_err(failed)
+    }
+
+    /// The first frame of the huge page that a fault has mapped.
+    ///
+    /// # Errors
+    /// [`EvaluateError::Machine`].
+    pub(super) fn huge_page(&self, space: &Space<HostMachine>, va: VirtAddr) -> Result<Pfn, EvaluateError> {
+        let leaf = space.map().read().tables(self.mm.tlb()).peek(va).leaf();
+        let huge = leaf.filter(|leaf| leaf.level() == Level::PMD);
+        huge.map(|leaf| leaf.pfn()).ok_or_else(|| failed("a fault got no huge page"))
+    }
+
+    /// Sets `transparent_hugepage.enabled`.
+    ///
+    /// # Errors
+    /// [`EvaluateError::Machine`].
+    pub(super) fn enable_huge(&self, word: &str) -> Result<(), EvaluateError> {
+        let value = MmSetting::ThpEnabled.parse(word).ok_or_else(|| failed(word))?;
+        self.mm.settings().set(MmSetting::ThpEnabled, value).map_err(failed)
     }
 
     /// The largest target that fits the cache, in bytes: half of the measured or assumed size.

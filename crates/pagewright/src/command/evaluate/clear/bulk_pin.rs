@@ -6,13 +6,14 @@
 //!
 //! Not guaranteed: the cost of the device's own mappings.
 
+use super::super::parent::failed;
 use super::super::plot::size;
+use super::super::rounds::in_turns;
 use super::super::{Context, EvaluateError, Grid, Run, Stats};
 use super::bench::Bench;
 use pagewright_host::ThreadClock;
 use pagewright_mm::gup::{GupFlags, MakeDirty};
-use pagewright_mm::{MapFlags, MapRequest};
-use pagewright_types::{Order, PageRange, Rights, VirtAddr};
+use pagewright_types::{Order, PageRange};
 
 /// Bytes pinned at a time.
 const BYTES: u64 = Order::PUD.bytes();
@@ -29,29 +30,17 @@ pub(super) struct BulkPins {
 /// [`EvaluateError::Machine`].
 pub(super) fn measure(context: &Context<'_>, bench: &Bench) -> Result<BulkPins, EvaluateError> {
     context.show_step("pinning memory for a device");
-    let mut samples = [const { Vec::new() }; 2];
-    // The first round warms up and is not counted. The kinds take turns at going first.
-    for round in 0..=bench.repetitions() {
-        for kind in [round % 2, 1 - round % 2] {
-            let rate = pin(bench, [GupFlags::empty(), GupFlags::HINT_BULK][kind])?;
-            if round > 0 {
-                samples[kind].push(rate);
-            }
-        }
-    }
-    let [plain, hinted] = samples;
+    let [plain, hinted] =
+        in_turns(bench.repetitions(), |kind| pin(bench, [GupFlags::empty(), GupFlags::HINT_BULK][kind]))?;
     Ok(BulkPins { plain, hinted })
 }
 
 /// Maps memory, pins and releases it, and returns GB/s of the pin.
 fn pin(bench: &Bench, hint: GupFlags) -> Result<f64, EvaluateError> {
-    let failed = |error: pagewright_mm::MmError| EvaluateError::Machine(error.to_string());
     let mm = bench.mm();
     let space = mm.new_space().map_err(failed)?;
-    let flags = MapFlags::PRIVATE | MapFlags::ANONYMOUS;
-    let request = MapRequest { addr: VirtAddr::ZERO, len: BYTES, rights: Rights::RW, flags, file: None };
-    let base = mm.mmap(&space, &request).map_err(failed)?;
-    let range = PageRange::from_len(base, BYTES).map_err(|error| EvaluateError::Machine(error.to_string()))?;
+    let base = bench.map(&space, BYTES)?;
+    let range = PageRange::from_len(base, BYTES).map_err(failed)?;
     let clock = ThreadClock::start_cpu_time();
     let pages = mm.pin_user_pages(&space, range, GupFlags::WRITE | GupFlags::LONGTERM | hint).map_err(failed)?;
     let took = clock.elapsed();
@@ -59,7 +48,7 @@ fn pin(bench: &Bench, hint: GupFlags) -> Result<f64, EvaluateError> {
     mm.release_user_pages(pages, MakeDirty::No);
     mm.end_space(&space);
     if !whole {
-        return Err(EvaluateError::Machine("too little memory to pin".to_owned()));
+        return Err(failed("too little memory to pin"));
     }
     Ok(BYTES as f64 / took.as_nanos().max(1) as f64)
 }

@@ -7,6 +7,7 @@
 //! Not guaranteed: a difference. Earlier runs show none for a compiler on another core than the
 //! clearing.
 
+use super::super::parent::failed;
 use super::super::{Context, EvaluateError, Grid, Run, Stats};
 use super::bench::{Bench, NODE};
 use pagewright_capture::cleanup::ScratchDir;
@@ -109,7 +110,6 @@ pub(super) fn measure(context: &Context<'_>, bench: &Bench) -> Result<Option<Com
 
 /// Fills and empties a pool of 256 MiB until `stop` is set.
 fn clear_until(bench: &Bench, cpu: usize, stop: &AtomicBool) -> Result<(), EvaluateError> {
-    let failed = |error: pagewright_mm::MmError| EvaluateError::Machine(error.to_string());
     bench.become_cpu(cpu.min(bench.cpus() - 1));
     let pool = bench.mm().huge_pool(Order::PMD, NODE, 128).map_err(failed)?;
     while !stop.load(Ordering::Relaxed) {

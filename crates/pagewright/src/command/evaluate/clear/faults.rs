@@ -6,13 +6,15 @@
 //!
 //! Not guaranteed: the cost of the exception, which is missing here and the same for both policies.
 
+use super::super::parent::failed;
 use super::super::plot::size;
+use super::super::rounds::in_turns;
 use super::super::{Context, EvaluateError, Grid, Run, Scale, Stats, Table};
 use super::bench::Bench;
 use pagewright_host::{HostMachine, ThreadClock};
-use pagewright_mm::{MapFlags, MapRequest, Space};
+use pagewright_mm::Space;
 use pagewright_tlb::frames::ClearPolicy;
-use pagewright_types::{Access, Order, PAGE_SIZE, Rights, VirtAddr};
+use pagewright_types::{Access, Order, PAGE_SIZE};
 use std::sync::atomic::Ordering;
 
 /// Nanoseconds per fault, for frames in one state.
@@ -44,18 +46,11 @@ pub(super) fn measure(context: &Context<'_>, bench: &Bench) -> Result<Faults, Ev
     let space = bench.mm().new_space().map_err(failed)?;
     let mut rows = Vec::new();
     for (state, bytes, times) in [("cold", most * Order::PUD.bytes(), 1), ("hot", 64 << 10, 4000)] {
-        let mut samples = [const { Vec::new() }; POLICIES.len()];
-        // The first round warms up and is not counted. The policies take turns at going first.
-        for round in 0..=bench.repetitions() {
-            for policy in [round % 2, 1 - round % 2] {
-                bench.set_policy(POLICIES[policy]);
-                let took = (0..times).map(|_| fault_in(bench, &space, bytes)).sum::<Result<f64, _>>()?;
-                if round > 0 {
-                    samples[policy].push(took / f64::from(times));
-                }
-            }
-        }
-        let [uncached, auto] = samples;
+        let [uncached, auto] = in_turns(bench.repetitions(), |policy| {
+            bench.set_policy(POLICIES[policy]);
+            let took = (0..times).map(|_| fault_in(bench, &space, bytes)).sum::<Result<f64, _>>()?;
+            Ok(took / f64::from(times))
+        })?;
         rows.push(Row { state, bytes, uncached, auto });
     }
     bench.mm().end_space(&space);
@@ -63,18 +58,12 @@ pub(super) fn measure(context: &Context<'_>, bench: &Bench) -> Result<Faults, Ev
     Ok(Faults { rows })
 }
 
-fn failed(error: impl std::fmt::Display) -> EvaluateError {
-    EvaluateError::Machine(error.to_string())
-}
-
 /// Maps memory, faults in and reads each page, and unmaps it.
 ///
 /// Returns nanoseconds per page, without `mmap` and `munmap`.
 fn fault_in(bench: &Bench, space: &Space<HostMachine>, bytes: u64) -> Result<f64, EvaluateError> {
     let mm = bench.mm();
-    let flags = MapFlags::PRIVATE | MapFlags::ANONYMOUS;
-    let request = MapRequest { addr: VirtAddr::ZERO, len: bytes, rights: Rights::RW, flags, file: None };
-    let base = mm.mmap(space, &request).map_err(failed)?;
+    let base = bench.map(space, bytes)?;
     let mut left = 0;
     let clock = ThreadClock::start_cpu_time();
     for offset in (0..bytes).step_by(PAGE_SIZE as usize) {

@@ -7,13 +7,15 @@
 //!
 //! Not guaranteed: the cost of the exception, which is missing here and the same for all stores.
 
+use super::super::parent::failed;
+use super::super::rounds::{by_figure, in_turns};
 use super::super::{Context, EvaluateError, Grid, Run, Stats};
 use super::bench::Bench;
-use super::pollution::{AUTO, CACHED, HOT_LINES, Line, UNCACHED, chain, walk};
+use super::pollution::{CACHED, HOT_LINES, Line, METHODS, chain, walk};
 use pagewright_host::{HostMachine, ThreadClock};
-use pagewright_mm::{MapFlags, MapRequest, MmSetting, Space};
-use pagewright_tlb::frames::{ClearBackend, ClearPolicy};
-use pagewright_types::{Access, Level, Order, Rights, VirtAddr};
+use pagewright_mm::{MmSetting, Space};
+use pagewright_tlb::frames::ClearPolicy;
+use pagewright_types::{Access, Order};
 use std::sync::atomic::Ordering;
 
 /// The parts of a sample, in microseconds.
@@ -36,49 +38,31 @@ pub(super) struct HugeFaults {
     rows: Vec<Row>,
 }
 
-fn failed(error: impl std::fmt::Display) -> EvaluateError {
-    EvaluateError::Machine(error.to_string())
-}
-
 /// Measures faults on hot and on cold frames.
 ///
 /// # Errors
 /// [`EvaluateError::Machine`].
 pub(super) fn measure(context: &Context<'_>, bench: &Bench) -> Result<HugeFaults, EvaluateError> {
     context.show_step("taking faults of 2 MiB");
-    let methods = [
-        (CACHED, ClearPolicy::Only(ClearBackend::Cached)),
-        (UNCACHED, ClearPolicy::Uncached),
-        (AUTO, ClearPolicy::Auto),
-    ];
     let chain = chain();
-    let settings = bench.mm().settings();
-    let enabled = settings.get(MmSetting::ThpEnabled);
-    let always = MmSetting::ThpEnabled.parse("always").ok_or_else(|| failed("no such word"))?;
-    settings.set(MmSetting::ThpEnabled, always).map_err(failed)?;
+    let enabled = bench.mm().settings().get(MmSetting::ThpEnabled);
+    bench.enable_huge("always")?;
     let space = bench.mm().new_space().map_err(failed)?;
     let mut rows = Vec::new();
     for (state, pages, times) in FRAMES {
-        let row = |(method, _): &(&'static str, ClearPolicy)| Row { state, method, samples: [const { Vec::new() }; 4] };
-        let mut of_methods: Vec<Row> = methods.iter().map(row).collect();
-        // The first round warms up; the methods take turns at going first.
-        for round in 0..=bench.repetitions() {
-            for at in 0..methods.len() {
-                let at = (at + round) % methods.len();
-                bench.set_policy(methods[at].1);
-                for _ in 0..times {
-                    let parts = sample(bench, &space, &chain, pages)?;
-                    if round > 0 {
-                        parts.into_iter().zip(&mut of_methods[at].samples).for_each(|(part, all)| all.push(part));
-                    }
-                }
-            }
-        }
-        rows.extend(of_methods);
+        let samples: [_; METHODS.len()] = in_turns(bench.repetitions(), |method| {
+            bench.set_policy(METHODS[method].1);
+            (0..times).map(|_| sample(bench, &space, &chain, pages)).collect::<Result<Vec<_>, _>>()
+        })?;
+        let of_method = |((method, _), samples): (_, Vec<Vec<_>>)| {
+            let samples = by_figure(&samples.concat());
+            Row { state, method, samples }
+        };
+        rows.extend(METHODS.into_iter().zip(samples).map(of_method));
     }
     bench.mm().end_space(&space);
     bench.set_policy(ClearPolicy::Auto);
-    settings.set(MmSetting::ThpEnabled, enabled).map_err(failed)?;
+    bench.mm().settings().set(MmSetting::ThpEnabled, enabled).map_err(failed)?;
     Ok(HugeFaults { rows })
 }
 
@@ -87,9 +71,7 @@ pub(super) fn measure(context: &Context<'_>, bench: &Bench) -> Result<HugeFaults
 /// Of a mapping of many pages the first are timed; the others make their frames cold.
 fn sample(bench: &Bench, space: &Space<HostMachine>, chain: &[Line], pages: u64) -> Result<[f64; 4], EvaluateError> {
     let (mm, huge) = (bench.mm(), Order::PMD.bytes());
-    let flags = MapFlags::PRIVATE | MapFlags::ANONYMOUS;
-    let request = MapRequest { addr: VirtAddr::ZERO, len: pages * huge, rights: Rights::RW, flags, file: None };
-    let base = mm.mmap(space, &request).map_err(failed)?;
+    let base = bench.map(space, pages * huge)?;
     let timed = pages.min(TIMED);
     let mut parts = [0.0; 4];
     for page in 0..pages {
@@ -104,11 +86,7 @@ fn sample(bench: &Bench, space: &Space<HostMachine>, chain: &[Line], pages: u64)
         let clock = ThreadClock::start_cpu_time();
         mm.fault(space, va, Access::Write).map_err(failed)?;
         parts[0] += clock.elapsed().as_nanos() as f64 / 1e3;
-        let leaf = space.map().read().tables(mm.tlb()).peek(va).leaf().ok_or_else(|| failed("nothing is mapped"))?;
-        if leaf.level() != Level::PMD {
-            return Err(failed("a fault got no huge page"));
-        }
-        let words = bench.memory().block(leaf.pfn(), Order::PMD);
+        let words = bench.memory().block(bench.huge_page(space, va)?, Order::PMD);
         let clock = ThreadClock::start_cpu_time();
         let left = words.iter().step_by(8).fold(0, |all, word| all | word.load(Ordering::Relaxed));
         parts[1] += clock.elapsed().as_nanos() as f64 / 1e3;

@@ -7,11 +7,11 @@
 //! Not guaranteed: that a missing fence is seen. The fault itself has locked instructions, which
 //! drain the stores of most CPUs.
 
+use super::super::parent::failed;
 use super::super::{EvaluateError, Scale};
 use super::bench::{Bench, POISON};
-use pagewright_mm::{MapFlags, MapRequest, MmSetting};
 use pagewright_tlb::frames::ClearPolicy;
-use pagewright_types::{Access, Level, Order, Pfn, Rights, VirtAddr};
+use pagewright_types::{Access, Order, Pfn};
 use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 use std::thread;
@@ -36,9 +36,7 @@ pub(crate) struct JudgedClears {
 /// [`EvaluateError::Memory`], [`EvaluateError::Machine`].
 pub(crate) fn judge() -> Result<JudgedClears, EvaluateError> {
     let bench = Bench::with_frames(FRAMES, Scale::Quick)?;
-    let settings = bench.mm().settings();
-    let always = MmSetting::ThpEnabled.parse("always").ok_or_else(|| failed("no such word"))?;
-    settings.set(MmSetting::ThpEnabled, always).map_err(failed)?;
+    bench.enable_huge("always")?;
     bench.set_policy(ClearPolicy::Uncached);
     thread::scope(|scope| {
         let (mapped, mappings) = mpsc::channel::<Pfn>();
@@ -71,25 +69,16 @@ fn fault_in(
 ) -> Result<(), EvaluateError> {
     let (mm, huge) = (bench.mm(), Order::PMD.bytes());
     let space = mm.new_space().map_err(failed)?;
-    let flags = MapFlags::PRIVATE | MapFlags::ANONYMOUS;
-    let request = MapRequest { addr: VirtAddr::ZERO, len: PAGES * huge, rights: Rights::RW, flags, file: None };
-    let base = mm.mmap(&space, &request).map_err(failed)?;
+    let base = bench.map(&space, PAGES * huge)?;
     for page in 0..PAGES {
         let va = base.add(page * huge);
         mm.fault(&space, va, Access::Write).map_err(failed)?;
-        let leaf = space.map().read().tables(mm.tlb()).peek(va).leaf().ok_or_else(|| failed("nothing is mapped"))?;
-        if leaf.level() != Level::PMD {
-            return Err(failed("a fault got no huge page"));
-        }
-        mapped.send(leaf.pfn()).map_err(failed)?;
+        let head = bench.huge_page(&space, va)?;
+        mapped.send(head).map_err(failed)?;
         let [words, wrong] = read.recv().map_err(failed)?;
         (judged.words, judged.wrong) = (judged.words + words, judged.wrong + wrong);
-        bench.memory().fill(leaf.pfn(), Order::PMD, POISON);
+        bench.memory().fill(head, Order::PMD, POISON);
     }
     mm.end_space(&space);
     Ok(())
-}
-
-fn failed(error: impl std::fmt::Display) -> EvaluateError {
-    EvaluateError::Machine(error.to_string())
 }

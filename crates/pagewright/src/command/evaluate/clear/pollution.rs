@@ -93,9 +93,13 @@ pub(super) struct Pollution {
 /// Method: cached stores.
 pub(super) const CACHED: &str = "cached";
 /// Method: the streaming stores in use.
-pub(super) const UNCACHED: &str = "uncached";
+const UNCACHED: &str = "uncached";
 /// Method: the stores that the memory manager chooses.
 pub(super) const AUTO: &str = "auto";
+
+/// The methods, with the stores of each.
+pub(super) const METHODS: [(&str, ClearPolicy); 3] =
+    [(CACHED, ClearPolicy::Only(ClearBackend::Cached)), (UNCACHED, ClearPolicy::Uncached), (AUTO, ClearPolicy::Auto)];
 
 /// Builds a list through all lines in an order that prefetchers cannot predict.
 ///
@@ -132,11 +136,6 @@ pub(super) fn walk(chain: &[Line]) -> f64 {
 pub(super) fn measure(context: &Context<'_>, bench: &Bench) -> Result<Pollution, EvaluateError> {
     context.show_step("reading a hot set after a clear");
     let chain = chain();
-    let methods = [
-        (CACHED, ClearPolicy::Only(ClearBackend::Cached)),
-        (UNCACHED, ClearPolicy::Uncached),
-        (AUTO, ClearPolicy::Auto),
-    ];
     let mut rows = Vec::new();
     for (order, history) in
         [Order::PMD, Order::new(16)].into_iter().flat_map(|order| BlockHistory::ALL.map(|h| (order, h)))
@@ -150,10 +149,10 @@ pub(super) fn measure(context: &Context<'_>, bench: &Bench) -> Result<Pollution,
             clear: Vec::new(),
             walks: [const { Vec::new() }; 2],
         };
-        let mut of_methods: Vec<Row> = methods.iter().map(row).collect();
+        let mut of_methods: Vec<Row> = METHODS.iter().map(row).collect();
         for round in 0..2 * bench.repetitions() {
-            for at in shuffled(methods.len(), round) {
-                bench.set_policy(methods[at].1);
+            for at in shuffled(METHODS.len(), round) {
+                bench.set_policy(METHODS[at].1);
                 sample(bench, &chain, order, &mut of_methods[at])?;
             }
         }

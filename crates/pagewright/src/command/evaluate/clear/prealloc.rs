@@ -8,6 +8,7 @@
 //! Not guaranteed: that Linux's figure is that of bare metal. It is what a VMM on this computer
 //! gets.
 
+use super::super::parent::failed;
 use super::super::plot::size;
 use super::super::{Context, EvaluateError, Grid, Run, Scale, Stats};
 use super::bench::{Bench, NODE, POISON};
@@ -117,7 +118,6 @@ fn rows_on(bench: &Bench, bytes: u64, cpus: usize) -> Result<Vec<Row>, EvaluateE
 ///
 /// With `check`, the memory is poisoned first and every byte is checked afterwards.
 fn fill(bench: &Bench, bytes: u64, order: Order, cpus: usize, check: bool) -> Result<f64, EvaluateError> {
-    let failed = |error: pagewright_mm::MmError| EvaluateError::Machine(error.to_string());
     let folios = (bytes / order.bytes()) as usize;
     let pool = bench.mm().huge_pool(order, NODE, folios).map_err(failed)?;
     if check {

@@ -11,9 +11,9 @@
 //! Not guaranteed: what the programs do besides, the system calls and the exceptions.
 
 use super::super::plot::size;
+use super::super::rounds::in_turns;
 use super::super::{EvaluateError, Grid, Run, Stats, Table};
 use super::LARGEST_IN_MATRIX;
-use super::faults::in_turns;
 use super::parent::{ForkMode, Parent, SpanClock, failed};
 use super::random::Random;
 use pagewright_arch::Isa;
@@ -137,25 +137,23 @@ impl CycleTimes {
     /// [`EvaluateError::Machine`].
     pub(super) fn measure(memory: HostMemory, cycle: Cycle, rounds: usize) -> Result<Self, EvaluateError> {
         let server = Server::new(Parent::with_contents(memory)?, cycle)?;
-        let mut times = Self { cycle, micros: [const { Vec::new() }; 3], tables_copied: [0; 3], pages_copied: [0; 3] };
-        // The first round warms up, the second counts, too.
-        for round in 0..=rounds {
-            for mode in in_turns(ForkMode::ALL, round) {
-                server.set(mode)?;
-                let count = |counter| server.parent.mm.counter(counter);
-                let before = [Counter::PwTableBroken, Counter::PwCowCopy].map(count);
-                let clock = SpanClock::Cpu.start();
-                server.run()?;
-                let took = clock.elapsed();
-                let of = mode as usize;
-                if round > 0 {
-                    times.micros[of].push(took.as_secs_f64() * 1e6);
-                    times.tables_copied[of] = count(Counter::PwTableBroken) - before[0];
-                    times.pages_copied[of] = count(Counter::PwCowCopy) - before[1];
-                }
-            }
-        }
-        Ok(times)
+        let rounds: [Vec<_>; 3] = in_turns(rounds, |way| {
+            server.set(ForkMode::ALL[way])?;
+            let count = |counter| server.parent.mm.counter(counter);
+            let before = [Counter::PwTableBroken, Counter::PwCowCopy].map(count);
+            let clock = SpanClock::Cpu.start();
+            server.run()?;
+            let micros = clock.elapsed().as_secs_f64() * 1e6;
+            Ok((micros, [count(Counter::PwTableBroken) - before[0], count(Counter::PwCowCopy) - before[1]]))
+        })?;
+        // Each round copies as much.
+        let copied = |at: usize| rounds.each_ref().map(|rounds| rounds.last().map_or(0, |(_, copied)| copied[at]));
+        Ok(Self {
+            cycle,
+            micros: rounds.each_ref().map(|rounds| rounds.iter().map(|(micros, _)| *micros).collect()),
+            tables_copied: copied(0),
+            pages_copied: copied(1),
+        })
     }
 
     /// Classic in multiples of another way, round by round.

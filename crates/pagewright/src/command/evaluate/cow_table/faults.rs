@@ -7,6 +7,7 @@
 //! Not guaranteed: the exception itself, which is missing in both ways.
 
 use super::super::plot::size;
+use super::super::rounds::in_turns;
 use super::super::{EvaluateError, Grid, Run, Stats, Table};
 use super::parent::{ForkMode, Parent, SpanClock};
 use super::random::Random;
@@ -66,33 +67,32 @@ impl FaultCosts {
         let parent = Parent::with_contents(memory)?;
         let range = parent.populate(VirtAddr::ZERO, bytes)?;
         let stores = order.stores(range);
-        let [nanos, with_fork] = [const { [const { Vec::new() }; 2] }; 2];
-        let mut costs = Self { bytes, order, nanos, with_fork, pages_copied: [0; 2], tables_copied: [0; 2] };
-        // The first round warms up, and counts.
-        for round in 0..=rounds {
-            for mode in in_turns(ForkMode::BOTH, round) {
-                parent.set(mode)?;
-                let before = [Counter::PwCowCopy, Counter::PwTableBroken].map(|counter| parent.mm.counter(counter));
-                let (child, fork) = parent.fork()?;
-                parent.mm.tlb().switch_to(child.table().context());
-                let clock = SpanClock::Cpu.start();
-                stores.iter().try_for_each(|va| parent.store(&child, *va))?;
-                let took = clock.elapsed();
-                parent.mm.tlb().switch_to(parent.space.table().context());
-                parent.mm.end_space(&child);
-                parent.store_to_all(range)?;
-                let of = mode as usize;
-                if round == 0 {
-                    costs.pages_copied[of] = parent.mm.counter(Counter::PwCowCopy) - before[0];
-                    costs.tables_copied[of] = parent.mm.counter(Counter::PwTableBroken) - before[1];
-                } else {
-                    let each = 1e9 / stores.len() as f64;
-                    costs.nanos[of].push(took.as_secs_f64() * each);
-                    costs.with_fork[of].push((took + fork).as_secs_f64() * each);
-                }
-            }
-        }
-        Ok(costs)
+        let each = 1e9 / stores.len() as f64;
+        let rounds: [Vec<_>; 2] = in_turns(rounds, |way| {
+            parent.set(ForkMode::BOTH[way])?;
+            let count = |counter| parent.mm.counter(counter);
+            let before = [Counter::PwCowCopy, Counter::PwTableBroken].map(count);
+            let (child, fork) = parent.fork()?;
+            parent.mm.tlb().switch_to(child.table().context());
+            let clock = SpanClock::Cpu.start();
+            stores.iter().try_for_each(|va| parent.store(&child, *va))?;
+            let took = clock.elapsed();
+            parent.mm.tlb().switch_to(parent.space.table().context());
+            parent.mm.end_space(&child);
+            parent.store_to_all(range)?;
+            let copied = [count(Counter::PwCowCopy) - before[0], count(Counter::PwTableBroken) - before[1]];
+            Ok((took.as_secs_f64() * each, (took + fork).as_secs_f64() * each, copied))
+        })?;
+        // Each round copies as much.
+        let copied = |at: usize| rounds.each_ref().map(|rounds| rounds.last().map_or(0, |(.., copied)| copied[at]));
+        Ok(Self {
+            bytes,
+            order,
+            nanos: rounds.each_ref().map(|rounds| rounds.iter().map(|(nanos, ..)| *nanos).collect()),
+            with_fork: rounds.each_ref().map(|rounds| rounds.iter().map(|(_, nanos, _)| *nanos).collect()),
+            pages_copied: copied(0),
+            tables_copied: copied(1),
+        })
     }
 
     /// Shared in multiples of classic, round by round.
@@ -108,12 +108,6 @@ impl FaultCosts {
     pub(super) fn stats(&self, mode: ForkMode) -> Stats {
         Stats::of(self.nanos[mode as usize].clone())
     }
-}
-
-/// The ways of a round; they take turns at going first.
-pub(super) fn in_turns<const N: usize>(mut ways: [ForkMode; N], round: usize) -> [ForkMode; N] {
-    ways.rotate_left(round % N);
-    ways
 }
 
 pub(super) fn table(all: &[FaultCosts]) -> Table {

@@ -12,6 +12,7 @@
 //! Not guaranteed: the time of the first operation after others have used the caches.
 
 use super::super::plot::size;
+use super::super::rounds::{by_figure, in_turns};
 use super::super::{EvaluateError, Grid, Run, Stats, Table};
 use super::parent::{ForkMode, Parent, SpanClock, failed};
 use pagewright_arch::X86_64;
@@ -54,27 +55,13 @@ impl LargeSpace {
     pub(super) fn measure(bytes: [u64; 2], rounds: usize) -> Result<Self, EvaluateError> {
         let [small, large] = bytes.map(SizedSpace::new);
         let spaces = [small?, large?];
+        // Each figure of the small space, and of the large one.
+        let samples: [_; 2] = in_turns(rounds, |of| spaces[of].sample())?;
+        let [small, large] = samples.map(|rounds| by_figure(&rounds).into_iter());
+        let mut figures = small.zip(large).map(|(small, large)| [small, large]);
         let [status, status_shared, status_first, status_edited, unmap, unmap_shared] =
-            [const { [const { Vec::new() }; 2] }; 6];
-        let mut all = Self { bytes, status, status_shared, status_first, status_edited, unmap, unmap_shared };
-        // The first round warms up.
-        for round in 0..=rounds {
-            for (of, space) in spaces.iter().enumerate() {
-                let status = space.read_warm_status()?;
-                let unmap = space.unmap()?;
-                let [status_shared, status_first, status_edited] = space.read_shared_status()?;
-                let unmap_shared = space.unmap_shared()?;
-                if round > 0 {
-                    all.status[of].push(status);
-                    all.unmap[of].push(unmap);
-                    all.status_shared[of].push(status_shared);
-                    all.status_first[of].push(status_first);
-                    all.status_edited[of].push(status_edited);
-                    all.unmap_shared[of].push(unmap_shared);
-                }
-            }
-        }
-        Ok(all)
+            std::array::from_fn(|_| figures.next().unwrap_or_default());
+        Ok(Self { bytes, status, status_shared, status_first, status_edited, unmap, unmap_shared })
     }
 
     fn rows(&self) -> [(&'static str, &'static str, &[Vec<f64>; 2]); 6] {
@@ -134,6 +121,14 @@ impl SizedSpace {
         let file_page = parent.mm.mmap(&parent.space, &request).map_err(failed)?;
         parent.store(&parent.space, file_page.add(PAGE_SIZE))?;
         Ok(Self { parent, range, file_page })
+    }
+
+    /// The figures of a round, in the order of the fields of [`LargeSpace`].
+    fn sample(&self) -> Result<[f64; 6], EvaluateError> {
+        let status = self.read_warm_status()?;
+        let unmap = self.unmap()?;
+        let [shared, first, edited] = self.read_shared_status()?;
+        Ok([status, shared, first, edited, unmap, self.unmap_shared()?])
     }
 
     /// Microseconds of one of `reads` reads, while `edited` pages were mapped for all sharers.

@@ -10,8 +10,8 @@
 //! Not guaranteed: the exception, and the load that the child's reads put on caches and memory.
 
 use super::super::plot::size;
+use super::super::rounds::{by_figure, in_turns};
 use super::super::{EvaluateError, Grid, Run, Stats, Table};
-use super::faults::in_turns;
 use super::parent::{ForkMode, Parent, SpanClock};
 use super::random::Random;
 use pagewright_host::HostMemory;
@@ -45,30 +45,22 @@ impl Snapshots {
         let mut pages: Vec<VirtAddr> = range.iter().collect();
         Random::new().shuffle(&mut pages);
         pages.truncate(pages.len() / one_in);
-        let mut snapshots = Self { bytes, stores: pages.len(), samples: [const { [const { Vec::new() }; 6] }; 2] };
         // Not allocated anew, so that the host's allocator is as it was at each fork.
         let mut nanos = Vec::with_capacity(pages.len());
-        for round in 0..=rounds {
-            for mode in in_turns(ForkMode::BOTH, round) {
-                parent.set(mode)?;
-                let (child, pause) = parent.fork()?;
-                nanos.clear();
-                for va in &pages {
-                    let clock = SpanClock::Cpu.start();
-                    parent.store(&parent.space, *va)?;
-                    nanos.push(clock.elapsed().as_nanos() as u64);
-                }
-                parent.mm.end_space(&child);
-                parent.store_to_all(range)?;
-                if round > 0 {
-                    let figures = figures(pause.as_secs_f64() * 1e6, &mut nanos);
-                    for (samples, figure) in snapshots.samples[mode as usize].iter_mut().zip(figures) {
-                        samples.push(figure);
-                    }
-                }
+        let samples: [_; 2] = in_turns(rounds, |way| {
+            parent.set(ForkMode::BOTH[way])?;
+            let (child, pause) = parent.fork()?;
+            nanos.clear();
+            for va in &pages {
+                let clock = SpanClock::Cpu.start();
+                parent.store(&parent.space, *va)?;
+                nanos.push(clock.elapsed().as_nanos() as u64);
             }
-        }
-        Ok(snapshots)
+            parent.mm.end_space(&child);
+            parent.store_to_all(range)?;
+            Ok(figures(pause.as_secs_f64() * 1e6, &mut nanos))
+        })?;
+        Ok(Self { bytes, stores: pages.len(), samples: samples.map(|rounds| by_figure(&rounds)) })
     }
 
     pub(super) fn stats(&self, mode: ForkMode, figure: usize) -> Stats {

@@ -40,6 +40,29 @@ struct FolioOperation {
     head: fn(&FolioScene) -> Pfn,
 }
 
+/// An operation on the large folio that nothing precedes.
+const fn large(
+    name: &'static str,
+    kind: OperationKind,
+    operate: fn(&FolioScene, Option<FolioRefs>) -> Option<FolioRefs>,
+) -> FolioOperation {
+    FolioOperation { name, kind, prepare: |_| None, operate, head: |scene| scene.head }
+}
+
+impl FolioOperation {
+    /// The operation after another, which is not counted.
+    const fn after(mut self, prepare: fn(&FolioScene) -> Option<FolioRefs>) -> Self {
+        self.prepare = prepare;
+        self
+    }
+
+    /// The operation, on the small folio.
+    const fn of_small(mut self) -> Self {
+        self.head = |scene| scene.small;
+        self
+    }
+}
+
 /// A process with a small folio and a large one of 2 MiB, mapped by a huge leaf.
 struct FolioScene {
     process: Parent<Machine>,
@@ -98,233 +121,113 @@ const fn run() -> std::ops::Range<u32> {
     RUN_START..RUN_START + RUN
 }
 
-/// Prepares nothing.
-const NOTHING: fn(&FolioScene) -> Option<FolioRefs> = |_| None;
-const SMALL: fn(&FolioScene) -> Pfn = |scene| scene.small;
-const LARGE: fn(&FolioScene) -> Pfn = |scene| scene.head;
-
 /// References.
 const REFERENCES: [FolioOperation; 7] = [
-    FolioOperation {
-        name: "get, small folio",
-        kind: Reference,
-        prepare: NOTHING,
-        operate: |scene, _| Some(scene.small().get().into()),
-        head: SMALL,
-    },
-    FolioOperation {
-        name: "get, head",
-        kind: Reference,
-        prepare: NOTHING,
-        operate: |scene, _| Some(scene.large().get().into()),
-        head: LARGE,
-    },
-    FolioOperation {
-        name: "get, tail",
-        kind: Reference,
-        prepare: NOTHING,
-        operate: |scene, _| Some(scene.by_tail().get().into()),
-        head: LARGE,
-    },
-    FolioOperation {
-        name: "get without a lock (try_get), tail",
-        kind: Reference,
-        prepare: NOTHING,
-        operate: |scene, _| scene.frames().try_get_folio(scene.head.add(TAIL)).map(FolioRefs::from),
-        head: LARGE,
-    },
-    FolioOperation {
-        name: "put, small folio",
-        kind: Reference,
-        prepare: |scene| Some(scene.small().get().into()),
-        operate: |scene, refs| scene.put(refs),
-        head: SMALL,
-    },
-    FolioOperation {
-        name: "put, head",
-        kind: Reference,
-        prepare: |scene| Some(scene.large().get().into()),
-        operate: |scene, refs| scene.put(refs),
-        head: LARGE,
-    },
-    FolioOperation {
-        name: "put, tail",
-        kind: Reference,
-        prepare: |scene| Some(scene.by_tail().get().into()),
-        operate: |scene, refs| scene.put(refs),
-        head: LARGE,
-    },
+    large("get, small folio", Reference, |scene, _| Some(scene.small().get().into())).of_small(),
+    large("get, head", Reference, |scene, _| Some(scene.large().get().into())),
+    large("get, tail", Reference, |scene, _| Some(scene.by_tail().get().into())),
+    large("get without a lock (try_get), tail", Reference, |scene, _| {
+        scene.frames().try_get_folio(scene.head.add(TAIL)).map(FolioRefs::from)
+    }),
+    large("put, small folio", Reference, FolioScene::put).of_small().after(|scene| Some(scene.small().get().into())),
+    large("put, head", Reference, FolioScene::put).after(|scene| Some(scene.large().get().into())),
+    large("put, tail", Reference, FolioScene::put).after(|scene| Some(scene.by_tail().get().into())),
 ];
 
 /// Entries of one page.
 const PAGES: [FolioOperation; 6] = [
-    FolioOperation {
-        name: "map a small folio once more",
-        kind: Other,
-        prepare: NOTHING,
-        operate: |scene, _| {
-            scene.small().get_and_map_page(0);
-            None
-        },
-        head: SMALL,
-    },
-    FolioOperation {
-        name: "unmap a small folio, put; another entry remains",
-        kind: Other,
-        prepare: |scene| {
-            scene.small().map_page(0);
-            Some(scene.small().get().into())
-        },
-        operate: |scene, refs| {
-            scene.small().unmap_small();
-            scene.put(refs)
-        },
-        head: SMALL,
-    },
-    FolioOperation {
-        name: "map the head page, its first own entry",
-        kind: Other,
-        prepare: NOTHING,
-        operate: |scene, _| {
-            scene.large().get_and_map_pages(0..1, PageCounts::Shared);
-            None
-        },
-        head: LARGE,
-    },
-    FolioOperation {
-        name: "map a tail page, its first own entry",
-        kind: MapRun,
-        prepare: NOTHING,
-        operate: |scene, _| {
-            scene.large().get_and_map_pages(TAIL..TAIL + 1, PageCounts::Shared);
-            None
-        },
-        head: LARGE,
-    },
-    FolioOperation {
-        name: "unmap a tail page, put; another own entry remains",
-        kind: UnmapRun,
-        prepare: |scene| {
-            scene.large().map_page(TAIL);
-            scene.large().map_page(TAIL);
-            Some(scene.large_refs(2))
-        },
-        operate: |scene, refs| {
-            scene.large().unmap_page(TAIL);
-            scene.put(refs)
-        },
-        head: LARGE,
-    },
-    FolioOperation {
-        name: "unmap a tail page, put; no own entry remains",
-        kind: UnmapLastOfRun,
-        prepare: |scene| {
-            scene.large().map_page(TAIL);
-            Some(scene.large_refs(1))
-        },
-        operate: |scene, refs| {
-            scene.large().unmap_page(TAIL);
-            scene.put(refs)
-        },
-        head: LARGE,
-    },
+    large("map a small folio once more", Other, |scene, _| {
+        scene.small().get_and_map_page(0);
+        None
+    })
+    .of_small(),
+    large("unmap a small folio, put; another entry remains", Other, |scene, refs| {
+        scene.small().unmap_small();
+        scene.put(refs)
+    })
+    .of_small()
+    .after(|scene| {
+        scene.small().map_page(0);
+        Some(scene.small().get().into())
+    }),
+    large("map the head page, its first own entry", Other, |scene, _| {
+        scene.large().get_and_map_pages(0..1, PageCounts::Shared);
+        None
+    }),
+    large("map a tail page, its first own entry", MapRun, |scene, _| {
+        scene.large().get_and_map_pages(TAIL..TAIL + 1, PageCounts::Shared);
+        None
+    }),
+    large("unmap a tail page, put; another own entry remains", UnmapRun, |scene, refs| {
+        scene.large().unmap_page(TAIL);
+        scene.put(refs)
+    })
+    .after(|scene| {
+        scene.large().map_page(TAIL);
+        scene.large().map_page(TAIL);
+        Some(scene.large_refs(2))
+    }),
+    large("unmap a tail page, put; no own entry remains", UnmapLastOfRun, |scene, refs| {
+        scene.large().unmap_page(TAIL);
+        scene.put(refs)
+    })
+    .after(|scene| {
+        scene.large().map_page(TAIL);
+        Some(scene.large_refs(1))
+    }),
 ];
 
 /// Entries of a run of pages, and of the whole folio.
 const RUNS: [FolioOperation; 8] = [
-    FolioOperation {
-        name: "map a run of 16 pages, own table",
-        kind: MapRun,
-        prepare: NOTHING,
-        operate: |scene, _| {
-            scene.large().get_and_map_pages(run(), PageCounts::Sole);
-            None
-        },
-        head: LARGE,
-    },
-    FolioOperation {
-        name: "map a run of 16 pages",
-        kind: MapRun,
-        prepare: NOTHING,
-        operate: |scene, _| {
-            scene.large().get_and_map_pages(run(), PageCounts::Shared);
-            None
-        },
-        head: LARGE,
-    },
-    FolioOperation {
-        name: "unmap a run of 16 pages, put; other own entries remain",
-        kind: UnmapRun,
-        prepare: |scene| {
-            scene.large().get_and_map_pages(run(), PageCounts::Shared);
-            scene.large().get_and_map_pages(run(), PageCounts::Shared);
-            Some(scene.large_refs(RUN))
-        },
-        operate: |scene, refs| {
-            scene.large().unmap_pages(run(), PageCounts::Shared);
-            scene.put(refs)
-        },
-        head: LARGE,
-    },
-    FolioOperation {
-        name: "unmap a run of 16 pages, put; none remains, own table",
-        kind: UnmapLastOfRun,
-        prepare: |scene| {
-            scene.large().get_and_map_pages(run(), PageCounts::Sole);
-            Some(scene.large_refs(RUN))
-        },
-        operate: |scene, refs| {
-            scene.large().unmap_pages(run(), PageCounts::Sole);
-            scene.put(refs)
-        },
-        head: LARGE,
-    },
-    FolioOperation {
-        name: "map whole (PMD) once more",
-        kind: Other,
-        prepare: NOTHING,
-        operate: |scene, _| {
-            scene.large().get_and_map_entire();
-            None
-        },
-        head: LARGE,
-    },
-    FolioOperation {
-        name: "unmap whole (PMD), put; another entry remains",
-        kind: Other,
-        prepare: |scene| {
-            scene.large().map_entire();
-            Some(scene.large_refs(1))
-        },
-        operate: |scene, refs| {
-            scene.large().unmap_entire();
-            scene.put(refs)
-        },
-        head: LARGE,
-    },
-    FolioOperation {
-        name: "PMD split, the only entry",
-        kind: SplitPmd,
-        prepare: NOTHING,
-        operate: |scene, _| {
-            scene.large().split_entire(PageCounts::Sole);
-            None
-        },
-        head: LARGE,
-    },
-    FolioOperation {
-        name: "PMD split, another process maps the folio whole",
-        kind: SplitPmd,
-        prepare: |scene| {
-            scene.large().get_and_map_entire();
-            None
-        },
-        operate: |scene, _| {
-            scene.large().split_entire(PageCounts::Shared);
-            None
-        },
-        head: LARGE,
-    },
+    large("map a run of 16 pages, own table", MapRun, |scene, _| {
+        scene.large().get_and_map_pages(run(), PageCounts::Sole);
+        None
+    }),
+    large("map a run of 16 pages", MapRun, |scene, _| {
+        scene.large().get_and_map_pages(run(), PageCounts::Shared);
+        None
+    }),
+    large("unmap a run of 16 pages, put; other own entries remain", UnmapRun, |scene, refs| {
+        scene.large().unmap_pages(run(), PageCounts::Shared);
+        scene.put(refs)
+    })
+    .after(|scene| {
+        scene.large().get_and_map_pages(run(), PageCounts::Shared);
+        scene.large().get_and_map_pages(run(), PageCounts::Shared);
+        Some(scene.large_refs(RUN))
+    }),
+    large("unmap a run of 16 pages, put; none remains, own table", UnmapLastOfRun, |scene, refs| {
+        scene.large().unmap_pages(run(), PageCounts::Sole);
+        scene.put(refs)
+    })
+    .after(|scene| {
+        scene.large().get_and_map_pages(run(), PageCounts::Sole);
+        Some(scene.large_refs(RUN))
+    }),
+    large("map whole (PMD) once more", Other, |scene, _| {
+        scene.large().get_and_map_entire();
+        None
+    }),
+    large("unmap whole (PMD), put; another entry remains", Other, |scene, refs| {
+        scene.large().unmap_entire();
+        scene.put(refs)
+    })
+    .after(|scene| {
+        scene.large().map_entire();
+        Some(scene.large_refs(1))
+    }),
+    large("PMD split, the only entry", SplitPmd, |scene, _| {
+        scene.large().split_entire(PageCounts::Sole);
+        None
+    }),
+    large("PMD split, another process maps the folio whole", SplitPmd, |scene, _| {
+        scene.large().split_entire(PageCounts::Shared);
+        None
+    })
+    .after(|scene| {
+        scene.large().get_and_map_entire();
+        None
+    }),
 ];
 
 /// Where the records are: the lines of frame 0 and of the last frame.

@@ -6,6 +6,7 @@
 //! Not guaranteed: the exception, and a TLB miss; they are the same for each fault.
 
 use super::super::parent::{Parent, SpanClock, failed};
+use super::super::rounds::in_turns;
 use super::super::{Context, EvaluateError, Grid, Run, Scale, Stats};
 use super::process::{Machine, enable, set};
 use pagewright_mm::{MapFlags, MmSetting};
@@ -28,18 +29,7 @@ impl FirstStores {
         context.show_step("first stores to memory of each size of page");
         let rounds = if context.scale == Scale::Full { 45 } else { 9 };
         let process = Parent::without_contents(2 * BYTES)?;
-        let mut samples = [const { Vec::new() }; ORDERS.len()];
-        // The first round warms up.
-        for round in 0..=rounds {
-            for at in 0..ORDERS.len() {
-                let at = (at + round) % ORDERS.len();
-                let nanos = sample(&process, ORDERS[at])?;
-                if round > 0 {
-                    samples[at].push(nanos);
-                }
-            }
-        }
-        Ok(Self(samples))
+        Ok(Self(in_turns(rounds, |at| sample(&process, ORDERS[at]))?))
     }
 
     /// The time per page of an order in multiples of that of base pages, round by round.

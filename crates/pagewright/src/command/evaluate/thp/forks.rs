@@ -7,6 +7,7 @@
 
 use super::super::parent::{ForkMode, Parent, failed};
 use super::super::plot::size;
+use super::super::rounds::in_turns;
 use super::super::{Context, EvaluateError, Grid, Run, Scale, Stats, Table};
 use super::process::{Machine, enable};
 use super::programs::WORDS;
@@ -64,19 +65,16 @@ impl ForkRow {
     ) -> Result<Self, EvaluateError> {
         parent.set(mode)?;
         let counts = || [Counter::PwForkEntries, Counter::PwTableShared].map(|counter| parent.mm.counter(counter));
-        let (mut micros, mut each) = (Vec::new(), [0; 2]);
-        // The first round warms up.
-        for round in 0..=rounds {
+        let [forks] = in_turns(rounds, |_| {
             let before = counts();
             let took = parent.time_fork()?;
             let after = counts();
-            each = [after[0] - before[0], after[1] - before[1]];
             restore(parent, range, (word, mode))?;
-            if round > 0 {
-                micros.push(took);
-            }
-        }
-        let [entries, shared] = each;
+            Ok((took, [after[0] - before[0], after[1] - before[1]]))
+        })?;
+        // Each fork copies and shares as much.
+        let [entries, shared] = forks.last().map_or([0; 2], |(_, counts)| *counts);
+        let micros = forks.into_iter().map(|(took, _)| took).collect();
         Ok(Self { word, mode, bytes: range.len(), micros, entries, shared })
     }
 
