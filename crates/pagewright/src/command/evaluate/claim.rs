@@ -112,7 +112,7 @@ impl From<Stats> for OurFigure {
 impl OurFigure {
     /// A figure without a band.
     pub(crate) fn exact(figure: f64) -> Self {
-        Stats::of(vec![figure]).into()
+        Stats::exact(figure).into()
     }
 
     /// The figure before and after a change, without a band.

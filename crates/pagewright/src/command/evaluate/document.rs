@@ -27,18 +27,43 @@ pub(crate) struct Evaluation {
     pub(crate) config: BTreeMap<String, String>,
     /// The computer on which times were measured; empty if none were.
     pub(crate) measured_on: BTreeMap<String, String>,
-    pub(crate) runs: Vec<Run>,
+    #[serde(flatten)]
+    pub(crate) figures: Figures,
     pub(crate) claims: Vec<Claim>,
-    #[serde(skip)]
-    pub(crate) tables: Vec<Table>,
-    #[serde(skip)]
-    pub(crate) plots: Vec<Plot>,
     /// Conditions and limits of the figures.
     pub(crate) notes: Vec<String>,
 }
 
+/// The figures of an evaluation, or of a part of it.
+#[derive(Default, Serialize)]
+pub(crate) struct Figures {
+    pub(crate) runs: Vec<Run>,
+    #[serde(skip)]
+    pub(crate) tables: Vec<Table>,
+    #[serde(skip)]
+    pub(crate) plots: Vec<Plot>,
+}
+
+impl From<Table> for Figures {
+    fn from(table: Table) -> Self {
+        Self { tables: vec![table], ..Self::default() }
+    }
+}
+
+impl FromIterator<Figures> for Figures {
+    fn from_iter<T: IntoIterator<Item = Figures>>(parts: T) -> Self {
+        let mut all = Self::default();
+        for part in parts {
+            all.runs.extend(part.runs);
+            all.tables.extend(part.tables);
+            all.plots.extend(part.plots);
+        }
+        all
+    }
+}
+
 /// The figures of one configuration.
-#[derive(Serialize)]
+#[derive(Default, Serialize)]
 pub(crate) struct Run {
     pub(crate) label: String,
     pub(crate) input: String,
@@ -50,7 +75,7 @@ pub(crate) struct Run {
 impl Run {
     /// A run without figures.
     pub(crate) fn of(label: String, input: String) -> Self {
-        Self { label, input, counters: BTreeMap::new(), modelled: BTreeMap::new(), measured: BTreeMap::new() }
+        Self { label, input, ..Self::default() }
     }
 
     /// A run with one measured figure.
@@ -102,11 +127,26 @@ pub(crate) struct Series {
     pub(crate) points: Vec<(u64, Stats)>,
 }
 
-impl Series {
-    /// A series of counts, which have no spread.
-    pub(crate) fn of_counts(name: &str, counts: impl IntoIterator<Item = (u64, f64)>) -> Self {
-        let point = |(at, count)| (at, Stats::of(vec![count]));
-        Self { name: name.to_owned(), points: counts.into_iter().map(point).collect() }
+impl Plot {
+    /// A plot of points, each with the name of its series, its horizontal position and its figure.
+    ///
+    /// The series are in the order of their first points.
+    pub(crate) fn of<N: Into<String>>(
+        title: impl Into<String>,
+        unit: &'static str,
+        scale: PlotScale,
+        axis: PlotAxis,
+        points: impl IntoIterator<Item = (N, u64, Stats)>,
+    ) -> Self {
+        let mut series: Vec<Series> = Vec::new();
+        for (name, at, stats) in points {
+            let name = name.into();
+            match series.iter_mut().find(|series| series.name == name) {
+                Some(series) => series.points.push((at, stats)),
+                None => series.push(Series { name, points: vec![(at, stats)] }),
+            }
+        }
+        Self { title: title.into(), unit, scale, axis, series }
     }
 }
 
@@ -126,10 +166,11 @@ mod tests {
             isa: "x86-64",
             config: BTreeMap::new(),
             measured_on: BTreeMap::new(),
-            runs: vec![Run::measured("l".to_owned(), "i".to_owned(), "gb_per_s", stats)],
+            figures: Figures {
+                runs: vec![Run::measured("l".to_owned(), "i".to_owned(), "gb_per_s", stats)],
+                ..Figures::default()
+            },
             claims: vec![claim],
-            tables: Vec::new(),
-            plots: Vec::new(),
             notes: Vec::new(),
         };
         let run = json!({"label": "l", "input": "i", "counters": {}, "modelled": {},
@@ -140,5 +181,13 @@ mod tests {
             "runs": [run], "claims": [claim], "notes": []}]});
         let document = Document { evaluations: &[evaluation] };
         assert_eq!(serde_json::to_value(&document).expect("plain data"), expected);
+    }
+
+    #[test]
+    fn points_of_one_name_are_a_series() {
+        let points = [("a", 1), ("b", 1), ("a", 2)].map(|(name, at)| (name, at, Stats::exact(at as f64)));
+        let plot = Plot::of("t", "u", PlotScale::Linear, PlotAxis::Cpus, points);
+        let series: Vec<_> = plot.series.iter().map(|series| (series.name.as_str(), series.points.len())).collect();
+        assert_eq!(series, [("a", 2), ("b", 1)]);
     }
 }

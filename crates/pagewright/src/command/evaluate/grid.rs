@@ -6,7 +6,7 @@
 //!
 //! Not guaranteed: that a column of [`text`](Grid::text) is in the JSON document.
 
-use super::{Run, Stats, Table};
+use super::{Figures, Run, Stats, Table};
 
 /// What a cell shows.
 pub(crate) struct CellText(String);
@@ -59,7 +59,7 @@ pub(crate) struct Grid<R> {
 impl<R> Grid<R> {
     /// A grid with these rows and no column yet.
     pub(super) fn of(title: impl Into<String>, rows: impl IntoIterator<Item = R>) -> Self {
-        let row = |of| GridRow { of, cells: Vec::new(), run: Run::of(String::new(), String::new()) };
+        let row = |of| GridRow { of, cells: Vec::new(), run: Run::default() };
         Self { title: title.into(), head: Vec::new(), rows: rows.into_iter().map(row).collect() }
     }
 
@@ -108,25 +108,36 @@ impl<R> Grid<R> {
     }
 
     /// Adds a column of measured figures, with their name in JSON.
-    pub(super) fn measured(mut self, head: impl Into<String>, name: &'static str, stats: impl Fn(&R) -> Stats) -> Self {
+    pub(super) fn measured(self, head: impl Into<String>, name: &'static str, stats: impl Fn(&R) -> Stats) -> Self {
+        self.text(head, &stats).only_measured(name, stats)
+    }
+
+    /// Adds measured figures that the table does not show.
+    pub(super) fn only_measured(mut self, name: &'static str, stats: impl Fn(&R) -> Stats) -> Self {
         self.rows.iter_mut().for_each(|row| {
             row.run.measured.insert(name.to_owned(), stats(&row.of));
         });
-        self.text(head, stats)
+        self
+    }
+
+    /// The table and the runs, whose label and input `named` gives.
+    pub(super) fn figures(mut self, named: impl Fn(&R) -> [String; 2]) -> Figures {
+        let runs = self.rows.iter_mut().map(|row| {
+            let [label, input] = named(&row.of);
+            Run { label, input, ..std::mem::take(&mut row.run) }
+        });
+        let runs = runs.collect();
+        Figures { runs, ..self.table().into() }
+    }
+
+    /// The table, with runs that are not those of its rows.
+    pub(super) fn with_runs(self, runs: impl IntoIterator<Item = Run>) -> Figures {
+        Figures { runs: runs.into_iter().collect(), ..self.table().into() }
     }
 
     /// The table of all columns.
     pub(super) fn table(self) -> Table {
         Table { title: self.title, head: self.head, rows: self.rows.into_iter().map(|row| row.cells).collect() }
-    }
-
-    /// A run for each row, with the figures that have a name in JSON, a label and an input.
-    pub(super) fn runs(self, named: impl Fn(&R) -> [String; 2]) -> Vec<Run> {
-        let run = |row: GridRow<R>| {
-            let [label, input] = named(&row.of);
-            Run { label, input, ..row.run }
-        };
-        self.rows.into_iter().map(run).collect()
     }
 }
 
@@ -153,7 +164,8 @@ mod tests {
 
     #[test]
     fn a_run_has_each_figure_with_a_name() {
-        let runs = grid().runs(|row| [format!("label {row}"), "input".to_owned()]);
+        let Figures { runs, tables, .. } = grid().figures(|row| [format!("label {row}"), "input".to_owned()]);
+        assert_eq!(tables[0].title, "t");
         let run = serde_json::to_value(&runs[1]).expect("plain data");
         assert_eq!((&run["label"], &run["input"]), (&"label 2".into(), &"input".into()));
         assert_eq!(run["counters"], serde_json::json!({"pages": 20, "frames": 200}));

@@ -36,7 +36,7 @@ use crate::show::cpus;
 pub(crate) use claim::verdicts;
 pub(crate) use claim::{Claim, ClaimRow, FigureKind, OurFigure, claims_of, promised, published};
 pub(crate) use clear::judged::judge as judge_clears;
-pub(crate) use document::{Evaluation, Plot, PlotAxis, PlotScale, Run, Series};
+pub(crate) use document::{Evaluation, Figures, Plot, PlotAxis, PlotScale, Run, Series};
 pub(crate) use grid::Grid;
 pub(crate) use headline::{HEADLINES, Headline};
 pub(crate) use limit::{Limit, RULE, Unit, Verdict};

@@ -52,11 +52,11 @@ fn write_evaluation(page: &mut Page, evaluation: &Evaluation) -> Result<(), Eval
     let mut claims = String::new();
     write_claims(&mut claims, &evaluation.claims);
     page.html(&claims);
-    for plot in &evaluation.plots {
+    for plot in &evaluation.figures.plots {
         let drawn = plot::figure(plot);
         page.html(&drawn.map_err(|reason| EvaluateError::Plot { title: plot.title.clone(), reason })?);
     }
-    evaluation.tables.iter().for_each(|table| page.table(table));
+    evaluation.figures.tables.iter().for_each(|table| page.table(table));
     page.html("<h3>Conditions</h3>\n");
     let facts = evaluation.measured_on.iter().chain(&evaluation.config);
     page.facts(facts.map(|(name, value)| (name.as_str(), value.as_str())));
@@ -115,7 +115,7 @@ fn source(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Plot, PlotAxis, PlotScale, Series, Stats, Table};
+    use super::super::{Figures, Plot, PlotAxis, PlotScale, Stats, Table};
     use super::*;
     use std::collections::BTreeMap;
 
@@ -135,8 +135,6 @@ mod tests {
 
     #[test]
     fn the_verdicts_come_before_the_plots_and_the_tables() {
-        let points = vec![(1, Stats::of(vec![1.0]))];
-        let series = vec![Series { name: "s".to_owned(), points }];
         let claim = Claim { leaves_out: "other cells".to_owned(), ..Claim::with_verdict(None, Verdict::Missed) };
         let evaluation = Evaluation {
             name: "batch",
@@ -144,16 +142,12 @@ mod tests {
             isa: "x86-64",
             config: BTreeMap::new(),
             measured_on: BTreeMap::new(),
-            runs: Vec::new(),
+            figures: Figures {
+                tables: vec![Table { title: "T".to_owned(), head: vec!["a".to_owned()], rows: Vec::new() }],
+                plots: vec![Plot::of("P", "u", PlotScale::Linear, PlotAxis::Cpus, [("s", 1, Stats::exact(1.0))])],
+                ..Figures::default()
+            },
             claims: vec![claim],
-            tables: vec![Table { title: "T".to_owned(), head: vec!["a".to_owned()], rows: Vec::new() }],
-            plots: vec![Plot {
-                title: "P".to_owned(),
-                unit: "u",
-                scale: PlotScale::Linear,
-                axis: PlotAxis::Cpus,
-                series,
-            }],
             notes: Vec::new(),
         };
         let page = page(&[evaluation], &MadeBy::now()).expect("a page");

@@ -30,6 +30,16 @@ impl Stats {
         Self { median: at(0.5), p10: at(0.1), p90: at(0.9), samples: samples.len() }
     }
 
+    /// A figure that is the same each time.
+    pub(crate) fn exact(figure: f64) -> Self {
+        Self::of(vec![figure])
+    }
+
+    /// The same in another unit.
+    pub(crate) fn scaled(self, by: f64) -> Self {
+        Self { median: self.median * by, p10: self.p10 * by, p90: self.p90 * by, ..self }
+    }
+
     /// Summarises the ratios of samples taken in the same rounds; empty if a denominator is 0.
     ///
     /// Load that lasts longer than a round affects both samples of a pair and cancels out.

@@ -9,7 +9,7 @@ pub(super) fn evaluation(out: &mut impl Write, evaluation: &Evaluation) -> io::R
     for (key, value) in evaluation.measured_on.iter().chain(&evaluation.config) {
         writeln!(out, "  {key:<24} {value}")?;
     }
-    for table in &evaluation.tables {
+    for table in &evaluation.figures.tables {
         writeln!(out)?;
         write_table(out, table)?;
     }

@@ -5,9 +5,7 @@
 //!
 //! Not guaranteed: that other CPUs are busy. CPUs without a reader idle.
 
-use super::super::{
-    Context, EvaluateError, Grid, Plot, PlotAxis, PlotScale, Run, Series, Stats, Table, Unit, run_parallel,
-};
+use super::super::{Context, EvaluateError, Figures, Grid, Plot, PlotAxis, PlotScale, Run, Stats, Unit, run_parallel};
 use pagewright_capture::pageout::{self, PageOutCosts, PageOutProgram};
 use pagewright_capture::replay::ReplayConfig;
 use pagewright_mm::MmSetting;
@@ -334,7 +332,7 @@ impl PageOutCells {
         self.cells.iter().find(|cell| cell.setup == setup)
     }
 
-    pub(super) fn tables(&self) -> Vec<Table> {
+    pub(super) fn figures(&self) -> Figures {
         let table = |profile: &str, stores: bool| {
             let of = |cell: &&Cell| cell.setup.profile == profile && cell.setup.stores == stores;
             let dirty = if stores { ", all entries dirty" } else { "" };
@@ -354,51 +352,28 @@ impl PageOutCells {
                 })
                 .table()
         };
-        PROFILES.iter().flat_map(|profile| [table(profile, false), table(profile, true)]).collect()
+        let runs = self.cells.iter().flat_map(|cell| cell.modes().map(|(mode, cost)| run_of(cell, mode, cost)));
+        let tables = PROFILES.iter().flat_map(|profile| [table(profile, false), table(profile, true)]);
+        Figures { runs: runs.collect(), tables: tables.collect(), plots: self.plots() }
     }
 
-    pub(super) fn plots(&self) -> Vec<Plot> {
-        let series = |profile: &&'static str| {
-            let cells = CPUS.iter().filter_map(|cpus| self.of_the_series(profile, *cpus));
-            let as_percent = |stats: Stats| Stats {
-                median: stats.median * 100.0,
-                p10: stats.p10 * 100.0,
-                p90: stats.p90 * 100.0,
-                ..stats
-            };
-            let points = cells.map(|cell| (u64::from(cell.setup.cpus), as_percent(cell.saving(&cell.after))));
-            Series { name: (*profile).to_owned(), points: points.collect() }
-        };
-        let waits = |sharers: u32, mode: &str, of: fn(&Cell) -> &ModeCost| {
-            let setup = |cpus: u16| Setup { profile: KUNPENG, cpus, sharers, stores: false };
-            let cell = |cpus: &u16| self.cells.iter().find(|cell| cell.setup == setup(*cpus));
-            let points = CPUS.iter().filter_map(cell).map(|cell| (u64::from(cell.setup.cpus), of(cell).waits()));
-            Series::of_counts(&format!("{sharers} sharers, {mode}"), points)
-        };
-        let pair = |sharers: &u32| {
-            [waits(*sharers, "before", |cell| &cell.before), waits(*sharers, "after", |cell| &cell.after)]
-        };
-        let title = "Time saved by one wait per batch, one process that reads".to_owned();
+    fn plots(&self) -> Vec<Plot> {
+        let reading = || self.cells.iter().filter(|cell| !cell.setup.stores);
+        let waits = reading().filter(|cell| cell.setup.profile == KUNPENG).flat_map(|cell| {
+            let name = |mode| format!("{} sharers, {mode}", cell.setup.sharers);
+            [("before", &cell.before), ("after", &cell.after)]
+                .map(|(mode, cost)| (name(mode), u64::from(cell.setup.cpus), Stats::exact(cost.waits())))
+        });
+        let saved = reading().filter(|cell| cell.setup.sharers == 1).map(|cell| {
+            let percent = cell.saving(&cell.after).scaled(100.0);
+            (cell.setup.profile, u64::from(cell.setup.cpus), percent)
+        });
+        let of_waits = format!("Waits for flushes per page that is paged out, {KUNPENG}");
+        let of_time = "Time saved by one wait per batch, one process that reads";
         vec![
-            Plot {
-                title: format!("Waits for flushes per page that is paged out, {KUNPENG}"),
-                unit: "waits",
-                scale: PlotScale::Logarithmic,
-                axis: PlotAxis::Cpus,
-                series: SHARERS.iter().flat_map(pair).filter(|series| !series.points.is_empty()).collect(),
-            },
-            Plot {
-                title,
-                unit: "% of the time before",
-                scale: PlotScale::Linear,
-                axis: PlotAxis::Cpus,
-                series: PROFILES.iter().map(series).collect(),
-            },
+            Plot::of(of_waits, "waits", PlotScale::Logarithmic, PlotAxis::Cpus, waits),
+            Plot::of(of_time, "% of the time before", PlotScale::Linear, PlotAxis::Cpus, saved),
         ]
-    }
-
-    pub(super) fn runs(&self) -> Vec<Run> {
-        self.cells.iter().flat_map(|cell| cell.modes().map(|(mode, cost)| run_of(cell, mode, cost))).collect()
     }
 }
 

@@ -1,7 +1,7 @@
 //! Captures in half of their memory, each with `tlb_batch=never` and `tlb_batch=auto`.
 
 use super::super::half_memory::{NAMES, PERCENT, replay_capture};
-use super::super::{Context, EvaluateError, Grid, Run, Table, run_parallel};
+use super::super::{Context, EvaluateError, Figures, Grid, Run, run_parallel};
 use super::grid::{KUNPENG, PHONE, X86};
 use pagewright_capture::replay::NamedCounts;
 use pagewright_mm::MmSetting;
@@ -97,7 +97,15 @@ fn replay_pair(name: &'static str, profile: &'static str) -> Result<CapturePair,
 }
 
 impl HalfMemory {
-    pub(super) fn table(&self) -> Table {
+    pub(super) fn figures(&self) -> Figures {
+        let run = |pair: &CapturePair, report: usize, mode: &str| {
+            let report = &pair.reports[report];
+            Run {
+                counters: report.counters.0.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect(),
+                modelled: BTreeMap::from([("elapsed_ns".to_owned(), report.elapsed_ns)]),
+                ..Run::of(format!("{}, {CPUS} CPUs, {mode}", pair.profile), format!("{} in {PERCENT} %", pair.name))
+            }
+        };
         let ms = |pair: &CapturePair, report: usize| format!("{:.1}", pair.reports[report].elapsed_ns as f64 / 1e6);
         let refaults = |pair: &CapturePair| {
             ["workingset_refault_anon", "workingset_refault_file"]
@@ -119,18 +127,6 @@ impl HalfMemory {
             .texts(["ns waiting per page before", "after"], |pair| {
                 [BEFORE, AFTER].map(|report| format!("{:.0}", pair.waiting_per_page(report)))
             })
-            .table()
-    }
-
-    pub(super) fn runs(&self) -> Vec<Run> {
-        let run = |pair: &CapturePair, report: usize, mode: &str| {
-            let report = &pair.reports[report];
-            Run {
-                counters: report.counters.0.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect(),
-                modelled: BTreeMap::from([("elapsed_ns".to_owned(), report.elapsed_ns)]),
-                ..Run::of(format!("{}, {CPUS} CPUs, {mode}", pair.profile), format!("{} in {PERCENT} %", pair.name))
-            }
-        };
-        self.0.iter().flat_map(|pair| [run(pair, BEFORE, "before"), run(pair, AFTER, "after")]).collect()
+            .with_runs(self.0.iter().flat_map(|pair| [run(pair, BEFORE, "before"), run(pair, AFTER, "after")]))
     }
 }

@@ -34,11 +34,7 @@ struct BatchResults {
 pub(super) fn run(context: &Context<'_>) -> Result<Evaluation, CommandError> {
     let half_memory = half_memory::run(context)?;
     let results = BatchResults { grid: grid::run(context)?, half_memory };
-    let mut tables = vec![published::table(&results.grid)];
-    tables.extend(results.grid.tables());
-    tables.push(results.half_memory.table());
-    let mut runs = results.grid.runs();
-    runs.extend(results.half_memory.runs());
+    let parts = [published::table(&results.grid).into(), results.grid.figures(), results.half_memory.figures()];
     Ok(Evaluation {
         name: "batch",
         title: "flushes that reclaim defers and waits for together",
@@ -48,10 +44,8 @@ pub(super) fn run(context: &Context<'_>) -> Result<Evaluation, CommandError> {
             ("pages in a batch".to_owned(), grid::BATCH.to_string()),
         ]),
         measured_on: BTreeMap::new(),
-        runs,
+        figures: parts.into_iter().collect(),
         claims: claims::claims(&results),
-        tables,
-        plots: results.grid.plots(),
         notes: notes(),
     })
 }

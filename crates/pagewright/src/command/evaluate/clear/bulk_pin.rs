@@ -9,7 +9,7 @@
 use super::super::parent::failed;
 use super::super::plot::size;
 use super::super::rounds::in_turns;
-use super::super::{Context, EvaluateError, Grid, Run, Stats};
+use super::super::{Context, EvaluateError, Figures, Grid, Stats};
 use super::bench::Bench;
 use pagewright_host::ThreadClock;
 use pagewright_mm::gup::{GupFlags, MakeDirty};
@@ -64,13 +64,10 @@ impl BulkPins {
             .map(|(name, samples)| (name, Stats::of(samples.clone())))
     }
 
-    pub(super) fn grid(&self) -> Grid<(&'static str, Stats)> {
+    pub(super) fn figures(&self) -> Figures {
         Grid::of(format!("Pinning {} of untouched memory for a device", size(BYTES)), self.stats())
             .text("", |(name, _)| *name)
             .measured("GB/s", "gb_per_s", |(_, stats)| *stats)
-    }
-
-    pub(super) fn runs(&self) -> Vec<Run> {
-        self.grid().runs(|(name, _)| [format!("pin: {name}"), format!("{BYTES} bytes")])
+            .figures(|(name, _)| [format!("pin: {name}"), format!("{BYTES} bytes")])
     }
 }

@@ -8,7 +8,7 @@
 //! clearing.
 
 use super::super::parent::failed;
-use super::super::{Context, EvaluateError, Grid, Run, Stats};
+use super::super::{Context, EvaluateError, Figures, Grid, Stats};
 use super::bench::{Bench, NODE};
 use pagewright_capture::cleanup::ScratchDir;
 use pagewright_tlb::frames::ClearPolicy;
@@ -130,16 +130,13 @@ impl CompileTimes {
         Stats::of_ratios(&self.cached, &self.alone)
     }
 
-    pub(super) fn grid(&self) -> Grid<(&'static str, &Vec<f64>)> {
+    pub(super) fn figures(&self) -> Figures {
+        let label = |name| if name == "nothing" { "alone".to_owned() } else { format!("beside {name}") };
         let rows = [("nothing", &self.alone), ("cached clearing", &self.cached), ("auto clearing", &self.auto)];
         Grid::of("rustc on a small crate, seconds", rows)
             .text("beside", |(name, _)| *name)
             .measured("s", "seconds", |(_, times)| Stats::of(times.to_vec()))
             .text("× alone", |(_, times)| Stats::of_ratios(times, &self.alone))
-    }
-
-    pub(super) fn runs(&self) -> Vec<Run> {
-        let label = |name| if name == "nothing" { "alone".to_owned() } else { format!("beside {name}") };
-        self.grid().runs(|(name, _)| [format!("compile: {}", label(*name)), "rustc on a small crate".to_owned()])
+            .figures(|(name, _)| [format!("compile: {}", label(*name)), "rustc on a small crate".to_owned()])
     }
 }

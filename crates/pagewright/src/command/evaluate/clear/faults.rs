@@ -9,7 +9,7 @@
 use super::super::parent::failed;
 use super::super::plot::size;
 use super::super::rounds::in_turns;
-use super::super::{Context, EvaluateError, Grid, Run, Scale, Stats, Table};
+use super::super::{Context, EvaluateError, Figures, Grid, Run, Scale, Stats};
 use super::bench::Bench;
 use pagewright_host::{HostMachine, ThreadClock};
 use pagewright_mm::Space;
@@ -94,16 +94,7 @@ impl Row {
 }
 
 impl Faults {
-    pub(super) fn table(&self) -> Table {
-        Grid::of("Demand faults of 4 KiB, each page read at once, ns per fault", &self.rows)
-            .text("frames", |row| row.state)
-            .text("mapped", |row| size(row.bytes))
-            .texts(["uncached", "auto"], |row| row.stats())
-            .text("uncached/auto", |row| row.gain())
-            .table()
-    }
-
-    pub(super) fn runs(&self) -> Vec<Run> {
+    pub(super) fn figures(&self) -> Figures {
         let policies = |row: &Row| {
             let [uncached, auto] = row.stats();
             [("uncached", uncached), ("auto", auto)].map(|(policy, stats)| (row.state, row.bytes, policy, stats))
@@ -112,6 +103,11 @@ impl Faults {
             let input = format!("{bytes} bytes mapped, {state} frames");
             Run::measured(format!("fault: {policy}"), input, "ns_per_fault", stats)
         };
-        self.rows.iter().flat_map(policies).map(run).collect()
+        Grid::of("Demand faults of 4 KiB, each page read at once, ns per fault", &self.rows)
+            .text("frames", |row| row.state)
+            .text("mapped", |row| size(row.bytes))
+            .texts(["uncached", "auto"], |row| row.stats())
+            .text("uncached/auto", |row| row.gain())
+            .with_runs(self.rows.iter().flat_map(policies).map(run))
     }
 }

@@ -8,7 +8,7 @@
 //! of a 1 GiB ring is cleared.
 
 use super::super::plot::size;
-use super::super::{Context, EvaluateError, Grid, Plot, PlotAxis, PlotScale, Run, Scale, Series, Stats, Table};
+use super::super::{Context, EvaluateError, Figures, Grid, Plot, PlotAxis, PlotScale, Run, Scale, Stats};
 use super::bench::{Bench, POISON};
 use pagewright_host::ThreadClock;
 use pagewright_tlb::frames::{Block, ClearBackend, ClearExtent, ClearPolicy, Residency};
@@ -436,7 +436,7 @@ impl ClearCells {
         groups
     }
 
-    pub(super) fn tables(&self) -> Vec<Table> {
+    pub(super) fn figures(&self) -> Figures {
         let table = |(name, cells): (String, Vec<&Cell>)| {
             let methods = cells[0].methods.iter().map(|rate| rate.method.name()).collect::<Vec<_>>();
             let extents = Grid::of(format!("GB/s, {name}"), cells).text("extent", |cell| size(cell.bytes));
@@ -448,33 +448,20 @@ impl ClearCells {
                 .text("auto/best", |cell| cell.auto_over_best())
                 .table()
         };
-        self.groups().into_iter().map(table).collect()
-    }
-
-    pub(super) fn plots(&self) -> Vec<Plot> {
-        let plot = |(name, cells): (String, Vec<&Cell>)| {
-            let series = cells[0].methods.iter().map(|MethodRate { method, .. }| Series {
-                name: method.name().to_owned(),
-                points: cells.iter().filter_map(|cell| Some((cell.bytes, *cell.of(*method)?))).collect(),
+        let plot = |(name, cells): &(String, Vec<&Cell>)| {
+            let points = cells.iter().flat_map(|cell| {
+                cell.methods.iter().map(|MethodRate { method, stats, .. }| (method.name(), cell.bytes, *stats))
             });
-            Plot {
-                title: format!("Clearing, {name}"),
-                unit: "GB/s",
-                scale: PlotScale::Linear,
-                axis: PlotAxis::Bytes,
-                series: series.collect(),
-            }
+            Plot::of(format!("Clearing, {name}"), "GB/s", PlotScale::Linear, PlotAxis::Bytes, points)
         };
-        self.groups().into_iter().map(plot).collect()
-    }
-
-    pub(super) fn runs(&self) -> Vec<Run> {
         let runs = self.cells.iter().flat_map(|cell| {
             cell.methods.iter().map(move |MethodRate { method, stats, .. }| {
                 let input = format!("{}, {} CPUs, extents of {} bytes", cell.state.name(), cell.cpus, cell.bytes);
                 Run::measured(method.name().to_owned(), input, "gb_per_s", *stats)
             })
         });
-        runs.collect()
+        let groups = self.groups();
+        let plots = groups.iter().map(plot).collect();
+        Figures { runs: runs.collect(), plots, tables: groups.into_iter().map(table).collect() }
     }
 }

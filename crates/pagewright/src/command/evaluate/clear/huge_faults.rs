@@ -9,7 +9,7 @@
 
 use super::super::parent::failed;
 use super::super::rounds::{by_figure, in_turns};
-use super::super::{Context, EvaluateError, Grid, Run, Stats};
+use super::super::{Context, EvaluateError, Figures, Grid, Stats};
 use super::bench::Bench;
 use super::pollution::{CACHED, HOT_LINES, Line, METHODS, chain, walk};
 use pagewright_host::{HostMachine, ThreadClock};
@@ -101,7 +101,7 @@ fn sample(bench: &Bench, space: &Space<HostMachine>, chain: &[Line], pages: u64)
 }
 
 impl HugeFaults {
-    pub(super) fn grid(&self) -> Grid<&Row> {
+    pub(super) fn figures(&self) -> Figures {
         let over = |row: &Row| {
             let cached = self.rows.iter().find(|other| other.state == row.state && other.method == CACHED);
             cached.map(|cached| Stats::of_ratios(&row.samples[3], &cached.samples[3]))
@@ -112,10 +112,8 @@ impl HugeFaults {
         let parts = head.into_iter().zip(PARTS).enumerate().fold(fixed, |grid, (at, (head, name))| {
             grid.measured(head, name, |row| Stats::of(row.samples[at].clone()))
         });
-        parts.text("× cached", |row| over(row))
-    }
-
-    pub(super) fn runs(&self) -> Vec<Run> {
-        self.grid().runs(|row| [format!("huge fault: {}", row.method), format!("{} frames", row.state)])
+        parts
+            .text("× cached", |row| over(row))
+            .figures(|row| [format!("huge fault: {}", row.method), format!("{} frames", row.state)])
     }
 }

@@ -31,7 +31,7 @@ pub(super) mod judged;
 mod pollution;
 mod prealloc;
 
-use super::{Context, Evaluation, Run, Scale, Table};
+use super::{Context, Evaluation, Figures, Run, Scale};
 use crate::command::CommandError;
 use crate::show::cpus;
 use bench::Bench;
@@ -73,21 +73,17 @@ pub(super) fn run(context: &Context<'_>) -> Result<Evaluation, CommandError> {
 }
 
 fn evaluation(scale: Scale, facts: &HostFacts, bench: &Bench, results: &ClearResults) -> Evaluation {
-    let mut tables: Vec<Table> = results.grid.tables();
-    tables.push(results.prealloc.grid().table());
-    tables.push(results.faults.table());
-    tables.push(results.huge_faults.grid().table());
-    tables.push(results.bulk_pins.grid().table());
-    tables.push(results.pollution.grid().table());
-    tables.extend(results.compile.as_ref().map(|times| times.grid().table()));
-    let mut runs = results.grid.runs();
-    runs.extend(results.prealloc.runs());
-    runs.extend(results.faults.runs());
-    runs.extend(results.huge_faults.runs());
-    runs.extend(results.bulk_pins.runs());
-    runs.extend(results.pollution.runs());
-    runs.push(Run { counters: results.counters.clone(), ..Run::of("total".to_owned(), "all runs above".to_owned()) });
-    runs.extend(results.compile.iter().flat_map(compile::CompileTimes::runs));
+    let total = Run { counters: results.counters.clone(), ..Run::of("total".to_owned(), "all runs above".to_owned()) };
+    let measured = [
+        results.grid.figures(),
+        results.prealloc.figures(),
+        results.faults.figures(),
+        results.huge_faults.figures(),
+        results.bulk_pins.figures(),
+        results.pollution.figures(),
+        Figures { runs: vec![total], ..Figures::default() },
+    ];
+    let compiled = results.compile.as_ref().map(compile::CompileTimes::figures);
     Evaluation {
         name: "clear",
         title: "uncached clearing of huge pages",
@@ -97,10 +93,8 @@ fn evaluation(scale: Scale, facts: &HostFacts, bench: &Bench, results: &ClearRes
             ("stores".to_owned(), bench.backends().map(|backend| backend.name()).collect::<Vec<_>>().join(", ")),
         ]),
         measured_on: measured_on(facts, bench, &results.cache),
-        runs,
+        figures: measured.into_iter().chain(compiled).collect(),
         claims: claims::claims(results),
-        tables,
-        plots: results.grid.plots(),
         notes: notes(facts, results),
     }
 }

@@ -8,7 +8,7 @@
 //! Not guaranteed: anything about the caches of other CPUs.
 
 use super::super::plot::size;
-use super::super::{Context, EvaluateError, Grid, Run, Stats};
+use super::super::{Context, EvaluateError, Figures, Grid, Stats};
 use super::bench::{Bench, POISON};
 use super::grid::shuffled;
 use pagewright_host::ThreadClock;
@@ -194,9 +194,10 @@ impl Pollution {
         self.rows.iter().find(|row| row.history == history && row.cleared == cleared && row.method == method)
     }
 
-    pub(super) fn grid(&self) -> Grid<&Row> {
+    pub(super) fn figures(&self) -> Figures {
+        let input = |row: &Row| format!("{} bytes cleared, {}, hot set of 1 MiB", row.cleared, row.history.name());
         let cached = |row: &Row| self.of(row.history, row.cleared, CACHED);
-        Grid::of("A hot set of 1 MiB, read again after a clear", &self.rows)
+        let mut figures = Grid::of("A hot set of 1 MiB, read again after a clear", &self.rows)
             .text("block", |row| row.history.name())
             .text("cleared", |row| size(row.cleared))
             .text("by", |row| row.method)
@@ -204,18 +205,14 @@ impl Pollution {
             .measured("µs to clear", "clear_us", |row| Stats::of(row.clear.clone()))
             .text("walk, × before", |row| row.slowdown())
             .text("clear and walk, × cached", |row| cached(row).map(|cached| row.cost_over(cached)))
-    }
-
-    pub(super) fn runs(&self) -> Vec<Run> {
-        let input = |row: &Row| format!("{} bytes cleared, {}, hot set of 1 MiB", row.cleared, row.history.name());
-        let mut runs = self.grid().runs(|row| [format!("pollution: {}", row.method), input(row)]);
-        for (run, row) in runs.iter_mut().zip(&self.rows) {
+            .figures(|row| [format!("pollution: {}", row.method), input(row)]);
+        for (run, row) in figures.runs.iter_mut().zip(&self.rows) {
             let names = ["ns_per_line_before", "ns_per_line_after"].map(str::to_owned);
             run.measured.extend(names.into_iter().zip(row.walks.clone().map(Stats::of)));
             run.counters
                 .extend(row.answers.iter().map(|(answer, times)| (format!("residency_{answer}"), *times as u64)));
         }
-        runs
+        figures
     }
 }
 

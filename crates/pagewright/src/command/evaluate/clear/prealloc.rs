@@ -10,7 +10,7 @@
 
 use super::super::parent::failed;
 use super::super::plot::size;
-use super::super::{Context, EvaluateError, Grid, Run, Scale, Stats};
+use super::super::{Context, EvaluateError, Figures, Grid, Scale, Stats};
 use super::bench::{Bench, NODE, POISON};
 use memmap2::{Advice, MmapMut};
 use pagewright_host::ThreadClock;
@@ -192,7 +192,8 @@ impl Prealloc {
         Some(Stats::of_ratios(&self.of(OURS, 1)?.samples, &self.of(BY_PAGE, 1)?.samples))
     }
 
-    pub(super) fn grid(&self) -> Grid<&Row> {
+    pub(super) fn figures(&self) -> Figures {
+        let input = |row: &Row| format!("{} bytes, {} CPUs", self.bytes, row.cpus);
         let times = |row: &Row| {
             let baseline = self.of(BY_PAGE, row.cpus).filter(|baseline| baseline.samples.len() == row.samples.len());
             baseline.map(|baseline| Stats::of_ratios(&row.samples, &baseline.samples))
@@ -202,10 +203,6 @@ impl Prealloc {
             .text("CPUs", |row| row.cpus as u64)
             .measured("GB/s", "gb_per_s", |row| row.rate)
             .text("× cached page by page", |row| times(row))
-    }
-
-    pub(super) fn runs(&self) -> Vec<Run> {
-        let input = |row: &Row| format!("{} bytes, {} CPUs", self.bytes, row.cpus);
-        self.grid().runs(|row| [format!("prealloc: {}", row.name), input(row)])
+            .figures(|row| [format!("prealloc: {}", row.name), input(row)])
     }
 }

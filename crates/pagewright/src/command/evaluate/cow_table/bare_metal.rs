@@ -5,7 +5,7 @@
 //!
 //! Not guaranteed: that this tree has the same figures as the one that was counted last.
 
-use super::super::{Grid, Run, Stats, Table};
+use super::super::{Figures, Grid, Run, Stats};
 use super::cycles::{self, CYCLE_HEAD, Cycle, GAIN_HEAD};
 use super::parent::ForkMode;
 use pagewright_types::IsaKind;
@@ -77,7 +77,7 @@ impl BareMetalCycle {
 
     /// Classic in multiples of another way.
     pub(super) fn gain(&self, mode: ForkMode) -> Stats {
-        Stats::of(vec![self.ours[ForkMode::Classic as usize] / self.ours[mode as usize]])
+        Stats::exact(self.ours[ForkMode::Classic as usize] / self.ours[mode as usize])
     }
 }
 
@@ -85,25 +85,42 @@ fn ratio([ours, linux]: [u64; 2]) -> f64 {
     ours as f64 / linux as f64
 }
 
-pub(super) fn tables() -> Vec<Table> {
+pub(super) fn figures() -> Figures {
     [forks()].into_iter().chain(IsaKind::ALL.into_iter().map(matrix)).collect()
 }
 
 /// The cycles on one instruction set.
-fn matrix(isa: IsaKind) -> Table {
+fn matrix(isa: IsaKind) -> Figures {
+    let run = |counts: BareMetalCycle| {
+        let label = format!("bare metal, {}, {}", counts.isa.name(), counts.cycle.labels().join(", "));
+        let [classic, shared, auto] = counts.ours.map(in_ones);
+        Run::of(label, "docs/benchmarks.md".to_owned()).with_counters([
+            ("linux_kernel_instructions", in_ones(counts.linux)),
+            ("classic_kernel_instructions", classic),
+            ("shared_kernel_instructions", shared),
+            ("auto_kernel_instructions", auto),
+        ])
+    };
+    let of_isa = || BareMetalCycle::all().into_iter().filter(move |cycle| cycle.isa == isa);
     let title = format!(
         "The matrix of cycles on bare metal, {}, thousands of kernel instructions, from docs/benchmarks.md, not counted in this run",
         isa.name()
     );
-    Grid::of(title, BareMetalCycle::all().into_iter().filter(|cycle| cycle.isa == isa))
+    Grid::of(title, of_isa())
         .texts(CYCLE_HEAD, |counts| counts.cycle.labels())
         .text("Linux 6.1", |counts| format!("{:.1}", counts.linux))
         .texts(["classic", "shared", "auto"], |counts| counts.ours.map(|count| format!("{count:.1}")))
         .texts(GAIN_HEAD, |counts| ForkMode::AGAINST_CLASSIC.map(|mode| format!("{:.3}", counts.gain(mode).median)))
-        .table()
+        .with_runs(of_isa().map(run))
 }
 
-fn forks() -> Table {
+fn forks() -> Figures {
+    let runs = BareMetalFork::all().into_iter().flat_map(|fork| {
+        fork.isas().map(|(isa, [ours, linux])| {
+            Run::of(format!("bare metal, {isa}, {}", fork.what), "docs/benchmarks.md".to_owned())
+                .with_counters([("kernel_instructions", ours), ("linux_kernel_instructions", linux)])
+        })
+    });
     let of_isa = |fork: &BareMetalFork, at: usize| {
         let [ours, linux] = fork.isas()[at].1;
         [ours.to_string(), linux.to_string(), format!("{:.3}", ratio([ours, linux]))]
@@ -115,33 +132,10 @@ fn forks() -> Table {
     .text("tables shared", |fork| fork.what.clone())
     .texts(["x86-64", "Linux 6.1", "ratio"], |fork| of_isa(fork, 0))
     .texts(["arm64", "Linux 6.1", "ratio"], |fork| of_isa(fork, 1))
-    .table()
-}
-
-pub(super) fn runs() -> impl Iterator<Item = Run> {
-    let cycles = BareMetalCycle::all().into_iter().map(|counts| {
-        let label = format!("bare metal, {}, {}", counts.isa.name(), counts.cycle.labels().join(", "));
-        let [classic, shared, auto] = counts.ours.map(in_ones);
-        Run::of(label, "docs/benchmarks.md".to_owned()).with_counters([
-            ("linux_kernel_instructions", in_ones(counts.linux)),
-            ("classic_kernel_instructions", classic),
-            ("shared_kernel_instructions", shared),
-            ("auto_kernel_instructions", auto),
-        ])
-    });
-    runs_of_forks().chain(cycles)
+    .with_runs(runs)
 }
 
 /// A count that the document has in thousands.
 fn in_ones(thousands: f64) -> u64 {
     (thousands * 1e3).round() as u64
-}
-
-fn runs_of_forks() -> impl Iterator<Item = Run> {
-    BareMetalFork::all().into_iter().flat_map(|fork| {
-        fork.isas().map(|(isa, [ours, linux])| {
-            Run::of(format!("bare metal, {isa}, {}", fork.what), "docs/benchmarks.md".to_owned())
-                .with_counters([("kernel_instructions", ours), ("linux_kernel_instructions", linux)])
-        })
-    })
 }

@@ -3,7 +3,7 @@
 //! A row without a test is *not yet*: the mechanism is not built. The unit test of this file looks
 //! for each test in the sources.
 
-use super::super::{Grid, Table};
+use super::super::{Figures, Grid};
 
 /// A row: what the series handles, the file of its test, and what names the test there.
 type Row = (&'static str, Option<(&'static str, &'static str)>);
@@ -50,11 +50,12 @@ const ROWS: [Row; 33] = [
     ("device pages", None),
 ];
 
-pub(super) fn table() -> Table {
+pub(super) fn figures() -> Figures {
     Grid::of("What the series touches, and the tests here", &ROWS)
         .text("row", |(what, _)| *what)
         .text("test", |(_, test)| test.map_or_else(|| "not yet".to_owned(), |(file, name)| format!("{name} ({file})")))
         .table()
+        .into()
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@
 
 use super::super::plot::size;
 use super::super::rounds::in_turns;
-use super::super::{EvaluateError, Grid, Run, Stats, Table};
+use super::super::{EvaluateError, Figures, Grid, Run, Stats};
 use super::LARGEST_IN_MATRIX;
 use super::parent::{ForkMode, Parent, SpanClock, failed};
 use super::random::Random;
@@ -251,18 +251,8 @@ pub(super) const CYCLE_HEAD: [&str; 3] = ["cycle", "parent", "memory"];
 /// Those of the gains.
 pub(super) const GAIN_HEAD: [&str; 2] = ["classic/shared", "classic/auto"];
 
-pub(super) fn table(title: &str, all: &[CycleTimes]) -> Table {
-    Grid::of(title, all)
-        .texts(CYCLE_HEAD, |times| times.cycle.labels())
-        .texts(["classic µs", "shared µs", "auto µs"], |times| ForkMode::ALL.map(|mode| times.stats(mode)))
-        .texts(GAIN_HEAD, |times| ForkMode::AGAINST_CLASSIC.map(|mode| times.gain(mode)))
-        .text("tables copied", |times| times.tables_copied[ForkMode::Shared as usize])
-        .text("pages copied", |times| times.pages_copied[ForkMode::Shared as usize])
-        .table()
-}
-
-pub(super) fn runs(all: &[CycleTimes]) -> impl Iterator<Item = Run> {
-    all.iter().flat_map(|times| {
+pub(super) fn figures(title: &str, all: &[CycleTimes]) -> Figures {
+    let runs = all.iter().flat_map(|times| {
         let Cycle { name, bytes, density, work } = times.cycle;
         ForkMode::ALL.map(|mode| {
             let label = format!("cycle, {name}, {}, {}", work.name(), mode.name());
@@ -272,5 +262,12 @@ pub(super) fn runs(all: &[CycleTimes]) -> impl Iterator<Item = Run> {
                 (Counter::PwTableBroken.name(), times.tables_copied[mode as usize]),
             ])
         })
-    })
+    });
+    Grid::of(title, all)
+        .texts(CYCLE_HEAD, |times| times.cycle.labels())
+        .texts(["classic µs", "shared µs", "auto µs"], |times| ForkMode::ALL.map(|mode| times.stats(mode)))
+        .texts(GAIN_HEAD, |times| ForkMode::AGAINST_CLASSIC.map(|mode| times.gain(mode)))
+        .text("tables copied", |times| times.tables_copied[ForkMode::Shared as usize])
+        .text("pages copied", |times| times.pages_copied[ForkMode::Shared as usize])
+        .with_runs(runs)
 }

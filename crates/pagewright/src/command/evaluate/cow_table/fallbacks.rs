@@ -6,7 +6,7 @@
 //! Not covered: blocks of 2 MiB, which no program has yet. Their column is there, and is 0.
 
 use super::super::plot::size;
-use super::super::{EvaluateError, Grid, Run};
+use super::super::{EvaluateError, Figures, Grid};
 use super::parent::{Parent, failed};
 use pagewright_arch::X86_64;
 use pagewright_host::TableMachine;
@@ -115,20 +115,17 @@ impl Fallback {
     }
 }
 
-pub(super) fn grid(all: &[Fallback]) -> Grid<&Fallback> {
+pub(super) fn figures(all: &[Fallback]) -> Figures {
     let fixed = Grid::of("Tables that forks copied, by reason", all)
         .text("parent", |fork| size(fork.bytes))
         .text(MmSetting::CowPageTables.name(), |fork| fork.setting)
         .text("before the fork", |fork| fork.before.text())
         .counted(Counter::PwTableShared.name(), Counter::PwTableShared.name(), |fork| fork.shared);
-    Counter::COPY_REASONS
+    let reasons = Counter::COPY_REASONS
         .iter()
         .enumerate()
-        .fold(fixed, |grid, (at, reason)| grid.counted(reason.name(), reason.name(), |fork| fork.copied[at]))
-}
-
-pub(super) fn runs(all: &[Fallback]) -> Vec<Run> {
-    grid(all).runs(|fork| {
+        .fold(fixed, |grid, (at, reason)| grid.counted(reason.name(), reason.name(), |fork| fork.copied[at]));
+    reasons.figures(|fork| {
         let label = [format!("fork, {}", fork.setting), fork.before.text().to_owned()];
         let label = label.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(", ");
         [label, format!("a parent of {}", size(fork.bytes))]

@@ -8,7 +8,7 @@
 
 use super::super::plot::size;
 use super::super::rounds::in_turns;
-use super::super::{EvaluateError, Grid, Run, Stats, Table};
+use super::super::{EvaluateError, Figures, Grid, Run, Stats};
 use super::parent::{ForkMode, Parent, SpanClock};
 use super::random::Random;
 use pagewright_host::HostMemory;
@@ -110,20 +110,8 @@ impl FaultCosts {
     }
 }
 
-pub(super) fn table(all: &[FaultCosts]) -> Table {
-    Grid::of("A store by the child to each page after a fork, ns per store", all)
-        .text("buffer", |costs| size(costs.bytes))
-        .text("stores", |costs| costs.order.name())
-        .texts(["classic ns", "shared ns"], |costs| ForkMode::BOTH.map(|mode| costs.stats(mode)))
-        .text("shared/classic", |costs| costs.ratio())
-        .text("with the fork", |costs| costs.ratio_with_fork())
-        .text("pages copied", |costs| costs.pages_copied[ForkMode::Shared as usize])
-        .text("tables copied", |costs| costs.tables_copied[ForkMode::Shared as usize])
-        .table()
-}
-
-pub(super) fn runs(all: &[FaultCosts]) -> impl Iterator<Item = Run> {
-    all.iter().flat_map(|costs| {
+pub(super) fn figures(all: &[FaultCosts]) -> Figures {
+    let runs = all.iter().flat_map(|costs| {
         ForkMode::BOTH.map(|mode| {
             let label = format!("{} stores after a fork, {}", costs.order.name(), mode.name());
             let input = format!("a buffer of {}", size(costs.bytes));
@@ -132,5 +120,14 @@ pub(super) fn runs(all: &[FaultCosts]) -> impl Iterator<Item = Run> {
                 (Counter::PwTableBroken.name(), costs.tables_copied[mode as usize]),
             ])
         })
-    })
+    });
+    Grid::of("A store by the child to each page after a fork, ns per store", all)
+        .text("buffer", |costs| size(costs.bytes))
+        .text("stores", |costs| costs.order.name())
+        .texts(["classic ns", "shared ns"], |costs| ForkMode::BOTH.map(|mode| costs.stats(mode)))
+        .text("shared/classic", |costs| costs.ratio())
+        .text("with the fork", |costs| costs.ratio_with_fork())
+        .text("pages copied", |costs| costs.pages_copied[ForkMode::Shared as usize])
+        .text("tables copied", |costs| costs.tables_copied[ForkMode::Shared as usize])
+        .with_runs(runs)
 }

@@ -15,7 +15,7 @@
 //! that entries name which it loads.
 
 use super::super::plot::size;
-use super::super::{Context, EvaluateError, Grid, Plot, PlotAxis, PlotScale, Run, Scale, Series, Stats, Table};
+use super::super::{Context, EvaluateError, Figures, Grid, Plot, PlotAxis, PlotScale, Run, Scale, Stats};
 use super::parent::{ForkMode, Parent, failed};
 use crate::command::linux_fork::{LinuxFork, available};
 use pagewright_arch::X86_64;
@@ -32,6 +32,8 @@ const MAPPINGS: [u64; 3] = [10, 1000, 10_000];
 const CUT: u64 = 1024 * MIB;
 /// Forks with shared tables in a round; the table shows the median of their medians.
 const SHARED_IN_A_ROUND: usize = 9;
+
+const LINUX: &str = "Linux on this computer";
 
 /// What one fork touches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -229,11 +231,16 @@ impl ForkResults {
         self.by_size.iter().chain(&self.by_mappings)
     }
 
-    pub(super) fn tables(&self) -> Vec<Table> {
+    pub(super) fn figures(&self) -> Figures {
         let over = |times: &&ForkTimes| Stats::of(times.linux.clone()).median / Stats::of(times.shared.clone()).median;
         let measured = |times: &&ForkTimes, text: String| {
             if times.linux.is_empty() { "not measured".to_owned() } else { text }
         };
+        let input = |times: &ForkTimes| format!("a parent of {} in {} mappings", size(times.bytes), times.mappings);
+        let by_linux = self.all().filter(|times| !times.linux.is_empty()).map(|times| {
+            let label = format!("fork, {LINUX}");
+            Run::measured(label, input(times), "fork_us", Stats::of(times.linux.clone()))
+        });
         let title = "Fork by size and mappings, distinct frames without contents (Linux: with)";
         let times = Grid::of(title, self.all())
             .text("parent", |times| size(times.bytes))
@@ -242,61 +249,34 @@ impl ForkResults {
             .text("shared µs", |times| Stats::of(times.shared.clone()))
             .text("×", |times| format!("{:.0}", times.gain().median))
             .text("Linux µs", |times| measured(times, Stats::of(times.linux.clone()).text()))
-            .text("Linux / shared", |times| measured(times, format!("{:.0}", over(times))));
-        let forks = self.all().flat_map(|times| ForkMode::BOTH.map(|mode| (times, mode)));
+            .text("Linux / shared", |times| measured(times, format!("{:.0}", over(times))))
+            .with_runs(by_linux);
+        let forks = self.all().flat_map(|times| {
+            let took = [&times.classic, &times.shared].map(|samples| Stats::of(samples.clone()));
+            ForkMode::BOTH.map(|mode| (times, mode, *times.counts_of(mode), took[mode as usize]))
+        });
         let counts = Grid::of("What a fork touches, counted", forks)
-            .text("parent", |(times, _)| size(times.bytes))
-            .text("mappings", |(times, _)| times.mappings)
-            .text("fork", |(_, mode)| mode.name())
-            .text("accesses to entries", |(times, mode)| times.counts_of(*mode).entry_accesses)
-            .text("records changed", |(times, mode)| times.counts_of(*mode).records)
-            .text("pw_table_shared", |(times, mode)| times.counts_of(*mode).tables_shared)
-            .text("pw_fork_entries", |(times, mode)| times.counts_of(*mode).entries_copied);
-        vec![times.table(), counts.table()]
+            .text("parent", |(times, ..)| size(times.bytes))
+            .text("mappings", |(times, ..)| times.mappings)
+            .text("fork", |(_, mode, ..)| mode.name())
+            .counted("accesses to entries", "entry_accesses", |(_, _, counts, _)| counts.entry_accesses)
+            .counted("records changed", "records_changed", |(_, _, counts, _)| counts.records)
+            .counted("pw_table_shared", "pw_table_shared", |(_, _, counts, _)| counts.tables_shared)
+            .counted("pw_fork_entries", "pw_fork_entries", |(_, _, counts, _)| counts.entries_copied)
+            .only_measured("fork_us", |(.., took)| *took)
+            .figures(|(times, mode, ..)| [format!("fork, {}", mode.name()), input(times)]);
+        let plot = Figures { plots: vec![self.plot()], ..Figures::default() };
+        [times, counts, plot].into_iter().collect()
     }
 
     /// Fork time over size, beside Linux.
-    pub(super) fn plots(&self) -> Vec<Plot> {
-        let series = |name: &str, samples: fn(&ForkTimes) -> &Vec<f64>| {
-            let measured = self.by_size.iter().filter(|times| !samples(times).is_empty());
-            let stats = |times: &ForkTimes| Stats::of(samples(times).clone());
-            Series { name: name.to_owned(), points: measured.map(|times| (times.bytes, stats(times))).collect() }
-        };
-        let series = vec![
-            series("classic", |times| &times.classic),
-            series("shared", |times| &times.shared),
-            series("Linux on this computer", |times| &times.linux),
-        ];
-        vec![Plot {
-            title: "Fork, by touched memory of the parent".to_owned(),
-            unit: "µs",
-            scale: PlotScale::Logarithmic,
-            axis: PlotAxis::Bytes,
-            series,
-        }]
-    }
-
-    pub(super) fn runs(&self) -> impl Iterator<Item = Run> {
-        self.all().flat_map(|times| {
-            let input = format!("a parent of {} in {} mappings", size(times.bytes), times.mappings);
-            let ways = ForkMode::BOTH.into_iter().zip([&times.classic, &times.shared]);
-            let mut runs: Vec<Run> = ways
-                .map(|(mode, samples)| {
-                    let label = format!("fork, {}", mode.name());
-                    let ForkCounts { entry_accesses, records, tables_shared, entries_copied } = *times.counts_of(mode);
-                    Run::measured(label, input.clone(), "fork_us", Stats::of(samples.clone())).with_counters([
-                        ("entry_accesses", entry_accesses),
-                        ("records_changed", records),
-                        (Counter::PwTableShared.name(), tables_shared),
-                        (Counter::PwForkEntries.name(), entries_copied),
-                    ])
-                })
-                .collect();
-            if !times.linux.is_empty() {
-                let stats = Stats::of(times.linux.clone());
-                runs.push(Run::measured("fork, Linux on this computer".to_owned(), input, "fork_us", stats));
-            }
-            runs
-        })
+    fn plot(&self) -> Plot {
+        let points = self.by_size.iter().flat_map(|times| {
+            let ways = [("classic", &times.classic), ("shared", &times.shared), (LINUX, &times.linux)];
+            let measured = ways.into_iter().filter(|(_, samples)| !samples.is_empty());
+            measured.map(|(way, samples)| (way, times.bytes, Stats::of(samples.clone())))
+        });
+        let title = "Fork, by touched memory of the parent";
+        Plot::of(title, "µs", PlotScale::Logarithmic, PlotAxis::Bytes, points)
     }
 }

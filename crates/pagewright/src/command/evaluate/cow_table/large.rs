@@ -13,7 +13,7 @@
 
 use super::super::plot::size;
 use super::super::rounds::{by_figure, in_turns};
-use super::super::{EvaluateError, Grid, Run, Stats, Table};
+use super::super::{EvaluateError, Figures, Grid, Run, Stats};
 use super::parent::{ForkMode, Parent, SpanClock, failed};
 use pagewright_arch::X86_64;
 use pagewright_host::TableMachine;
@@ -81,23 +81,19 @@ impl LargeSpace {
         Stats::of_ratios(large, small)
     }
 
-    pub(super) fn table(&self) -> Table {
+    pub(super) fn figures(&self) -> Figures {
         let [small, large] = self.bytes.map(|bytes| format!("µs at {}", size(bytes)));
+        let runs = self.bytes.into_iter().enumerate().map(|(of, bytes)| {
+            let measured = self.rows().map(|(_, name, samples)| (name.to_owned(), Stats::of(samples[of].clone())));
+            let run = Run::of("operations by size of the space".to_owned(), size(bytes));
+            Run { measured: measured.into(), ..run }
+        });
         Grid::of("Operations in a small and in a large space", self.rows())
             .text("operation", |(name, ..)| *name)
             .text(small, |(.., samples)| Stats::of(samples[0].clone()))
             .text(large, |(.., samples)| Stats::of(samples[1].clone()))
             .text("×", |(.., samples)| Self::growth(samples))
-            .table()
-    }
-
-    pub(super) fn runs(&self) -> impl Iterator<Item = Run> {
-        self.bytes.into_iter().enumerate().map(|(of, bytes)| {
-            let mut run = Run::of("operations by size of the space".to_owned(), size(bytes));
-            let figures = self.rows().map(|(_, name, samples)| (name.to_owned(), Stats::of(samples[of].clone())));
-            run.measured.extend(figures);
-            run
-        })
+            .with_runs(runs)
     }
 }
 

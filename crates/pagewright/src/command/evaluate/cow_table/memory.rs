@@ -6,7 +6,7 @@
 //!
 //! Not guaranteed: a layout with random addresses, where stack and TID may be under other tables.
 
-use super::super::{EvaluateError, Grid, Run};
+use super::super::{EvaluateError, Figures, Grid};
 use super::pages::PageMemory;
 use super::parent::{ForkMode, Parent, failed};
 use pagewright_arch::Isa;
@@ -89,7 +89,10 @@ fn moment<I: Isa>(parent: &Parent<TableMachine<I>>, child: &Arc<Space<TableMachi
 }
 
 /// The moments of both ways, on one instruction set.
-pub(super) fn grid(of: &[TableMemory]) -> Grid<(&TableMemory, &Moment)> {
+pub(super) fn figures(of: &[TableMemory]) -> Figures {
+    let label = |memory: &TableMemory, moment: &Moment| {
+        format!("{}, {}, child's tables, {}", memory.isa.name(), memory.mode.name(), moment.name)
+    };
     let (isa, bytes) = of.first().map_or(("", 0), |memory| (memory.isa.name(), memory.bytes));
     let moments = of.iter().flat_map(|memory| memory.moments.iter().map(move |moment| (memory, moment)));
     Grid::of(format!("{isa}, page tables of a child of {} MB", bytes >> 20), moments)
@@ -101,12 +104,5 @@ pub(super) fn grid(of: &[TableMemory]) -> Grid<(&TableMemory, &Moment)> {
         .kib("all tables", "all_table_bytes", |(_, moment)| moment.total)
         .kib("VmRSS", "vm_rss_bytes", |(_, moment)| moment.rss)
         .kib("VmPTE", "vm_pte_bytes", |(_, moment)| moment.vm_pte)
-}
-
-/// The moments as runs.
-pub(super) fn runs(of: &[TableMemory]) -> Vec<Run> {
-    let label = |memory: &TableMemory, moment: &Moment| {
-        format!("{}, {}, child's tables, {}", memory.isa.name(), memory.mode.name(), moment.name)
-    };
-    grid(of).runs(|(memory, moment)| [label(memory, moment), format!("a parent of {} MB", memory.bytes >> 20)])
+        .figures(|(memory, moment)| [label(memory, moment), format!("a parent of {} MB", memory.bytes >> 20)])
 }

@@ -144,29 +144,23 @@ fn modelled(largest: u64) -> Result<Vec<ModelledCycle>, EvaluateError> {
 }
 
 fn evaluation(scale: Scale, facts: &HostFacts, results: &CowTableResults) -> Evaluation {
-    let mut tables: Vec<_> = results.memory.iter().map(|of| memory::grid(of).table()).collect();
-    let pages = results.memory.iter().map(|of| of.iter().map(|memory| memory.pages).collect::<Vec<_>>());
-    tables.extend(pages.map(|of| pages::table(&of)));
-    tables.extend(results.forks.tables());
-    tables.push(fallbacks::grid(&results.fallbacks).table());
-    let mut runs: Vec<_> = results.memory.iter().flat_map(|of| memory::runs(of)).collect();
-    runs.extend(pages::runs(results.memory.iter().flatten().map(|memory| memory.pages)));
-    runs.extend(results.forks.runs().chain(fallbacks::runs(&results.fallbacks)));
     let cases = &results.use_cases;
-    tables.push(faults::table(&cases.faults));
-    tables.push(cycles::table("Memory management in a cycle, µs", &cases.named));
-    tables.push(cases.snapshots.table());
-    tables.push(cases.large.table());
-    tables.push(oom::grid(&cases.oom).table());
-    tables.push(cycles::table("The matrix of cycles, µs", &cases.matrix));
-    tables.extend(modelled::tables(&cases.modelled));
-    runs.extend(faults::runs(&cases.faults));
-    runs.extend(cycles::runs(&cases.named).chain(cycles::runs(&cases.matrix)));
-    runs.extend(modelled::runs(&cases.modelled).chain(oom::runs(&cases.oom)));
-    runs.extend(cases.snapshots.runs().chain(cases.large.runs()));
-    tables.extend(bare_metal::tables());
-    tables.push(coverage::table());
-    runs.extend(bare_metal::runs());
+    let of_children = results.memory.iter().flat_map(|of| {
+        let pages: Vec<_> = of.iter().map(|memory| memory.pages).collect();
+        [memory::figures(of), pages::figures(&pages)]
+    });
+    let parts = [
+        results.forks.figures(),
+        fallbacks::figures(&results.fallbacks),
+        faults::figures(&cases.faults),
+        cycles::figures("Memory management in a cycle, µs", &cases.named),
+        cases.snapshots.figures(),
+        cases.large.figures(),
+        oom::figures(&cases.oom),
+        cycles::figures("The matrix of cycles, µs", &cases.matrix),
+    ];
+    let modelled = IsaKind::ALL.into_iter().map(|isa| modelled::figures(isa, &cases.modelled));
+    let elsewhere = [bare_metal::figures(), coverage::figures()];
     Evaluation {
         name: "cow-table",
         title: "page tables that fork shares",
@@ -176,10 +170,8 @@ fn evaluation(scale: Scale, facts: &HostFacts, results: &CowTableResults) -> Eva
             ("cow_page_tables".to_owned(), "never (classic), always (shared), auto".to_owned()),
         ]),
         measured_on: measured_on(facts),
-        runs,
+        figures: of_children.chain(parts).chain(modelled).chain(elsewhere).collect(),
         claims: claims::claims(results),
-        tables,
-        plots: results.forks.plots(),
         notes: notes(facts, results),
     }
 }

@@ -6,7 +6,7 @@
 //!
 //! Not guaranteed: anything about caches. An access to an entry costs the same wherever it is.
 
-use super::super::{EvaluateError, Grid, Run, Stats, Table};
+use super::super::{EvaluateError, Figures, Grid, Run, Stats};
 use super::cycles::{CYCLE_HEAD, Cycle, GAIN_HEAD, Server};
 use super::parent::{ForkMode, Parent, failed, frames_for};
 use pagewright_arch::{Aarch64, Isa, X86_64};
@@ -43,7 +43,7 @@ impl ModelledCycle {
     /// Classic in multiples of another way; every run has the same.
     pub(super) fn gain(&self, mode: ForkMode) -> Stats {
         let [classic, other] = [ForkMode::Classic, mode].map(|mode| self.picos[mode as usize] as f64);
-        Stats::of(vec![classic / other])
+        Stats::exact(classic / other)
     }
 }
 
@@ -66,26 +66,24 @@ fn picos<I: Isa>(cycle: Cycle, mode: ForkMode) -> Result<u64, EvaluateError> {
     Ok(sim.clock(CPU).since(before).raw())
 }
 
-pub(super) fn tables(all: &[ModelledCycle]) -> impl Iterator<Item = Table> {
-    IsaKind::ALL.iter().map(|isa| {
-        let title = format!("The matrix of cycles, modelled µs on {}", Profile::default_for(*isa));
-        let micros = |times: &&ModelledCycle| times.picos.map(|picos| format!("{:.2}", picos as f64 / 1e6));
-        Grid::of(title, all.iter().filter(|times| times.isa == *isa))
-            .texts(CYCLE_HEAD, |times| times.cycle.labels())
-            .texts(["classic µs", "shared µs", "auto µs"], micros)
-            .texts(GAIN_HEAD, |times| ForkMode::AGAINST_CLASSIC.map(|mode| format!("{:.3}", times.gain(mode).median)))
-            .table()
-    })
-}
-
-pub(super) fn runs(all: &[ModelledCycle]) -> impl Iterator<Item = Run> {
-    all.iter().flat_map(|times| {
+/// The matrix on one instruction set.
+pub(super) fn figures(isa: IsaKind, all: &[ModelledCycle]) -> Figures {
+    let of_isa = || all.iter().filter(|times| times.isa == isa);
+    let profile = Profile::default_for(isa);
+    let runs = of_isa().flat_map(|times| {
         ForkMode::ALL.map(|mode| {
             let [work, size, density] = times.cycle.labels();
-            let label = format!("cycle, {}, {work}, {}", Profile::default_for(times.isa), mode.name());
+            let label = format!("cycle, {profile}, {work}, {}", mode.name());
             let mut run = Run::of(label, format!("a parent of {size}, {density}"));
             run.modelled.insert("cycle_ps".to_owned(), times.picos[mode as usize]);
             run
         })
-    })
+    });
+    Grid::of(format!("The matrix of cycles, modelled µs on {profile}"), of_isa())
+        .texts(CYCLE_HEAD, |times| times.cycle.labels())
+        .texts(["classic µs", "shared µs", "auto µs"], |times| {
+            times.picos.map(|picos| format!("{:.2}", picos as f64 / 1e6))
+        })
+        .texts(GAIN_HEAD, |times| ForkMode::AGAINST_CLASSIC.map(|mode| format!("{:.3}", times.gain(mode).median)))
+        .with_runs(runs)
 }

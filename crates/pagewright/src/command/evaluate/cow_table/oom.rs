@@ -7,7 +7,7 @@
 //! a resident set a process has for itself.
 
 use super::super::plot::size;
-use super::super::{EvaluateError, Grid, Run};
+use super::super::{EvaluateError, Figures, Grid};
 use super::parent::{ForkMode, Parent, SpanClock, failed, frames_for};
 use pagewright_arch::X86_64;
 use pagewright_host::TableMachine;
@@ -76,7 +76,8 @@ impl OomChoice {
     }
 }
 
-pub(super) fn grid(all: &[OomChoice]) -> Grid<&OomChoice> {
+pub(super) fn figures(all: &[OomChoice]) -> Figures {
+    let input = |choice: &OomChoice| format!("{} forks of {}", choice.forks, size(choice.bytes));
     let title = all.first().map_or_else(String::new, |choice| {
         format!(
             "The OOM killer's choice among a parent of {} and its {} children, of which one has stored to {}",
@@ -97,9 +98,5 @@ pub(super) fn grid(all: &[OomChoice]) -> Grid<&OomChoice> {
         .only_json("freed_pages", |choice| choice.freed[0])
         .only_json("stored_freed_pages", |choice| choice.freed[1])
         .text("µs of all scores", |choice| format!("{:.1}", choice.micros))
-}
-
-pub(super) fn runs(all: &[OomChoice]) -> Vec<Run> {
-    let input = |choice: &OomChoice| format!("{} forks of {}", choice.forks, size(choice.bytes));
-    grid(all).runs(|choice| [format!("OOM choice, {}", choice.mode.name()), input(choice)])
+        .figures(|choice| [format!("OOM choice, {}", choice.mode.name()), input(choice)])
 }

@@ -6,7 +6,7 @@
 //!
 //! Not guaranteed: equal parts of a page that several entries of one process map.
 
-use super::super::{Grid, Run, Table};
+use super::super::{Figures, Grid, Run};
 use super::parent::{ForkMode, Parent};
 use pagewright_arch::Isa;
 use pagewright_host::{Arc, TableMachine};
@@ -54,7 +54,7 @@ impl PageMemory {
 }
 
 /// The pages after each way to fork, on one instruction set.
-pub(super) fn table(of: &[PageMemory]) -> Table {
+pub(super) fn figures(of: &[PageMemory]) -> Figures {
     let rows = of.iter().flat_map(|memory| {
         let [parent, child] = memory.processes.map(|pages| [pages.private, pages.shared, pages.proportional].map(Some));
         let all = [None, None, Some(memory.total)];
@@ -65,15 +65,14 @@ pub(super) fn table(of: &[PageMemory]) -> Table {
     Grid::of(format!("{isa}, pages of a parent of {} MB and its child, after those stores", bytes >> 20), rows)
         .texts(["fork", "whose"], |(mode, name, _)| [*mode, *name])
         .texts(["private kB", "shared", "proportional"], |(.., bytes)| bytes.map(|bytes| Some(bytes? >> 10)))
-        .table()
+        .with_runs(of.iter().map(PageMemory::run))
 }
 
-/// The pages as runs.
-pub(super) fn runs(of: impl Iterator<Item = PageMemory>) -> impl Iterator<Item = Run> {
-    of.map(|memory| {
-        let PageMemory { processes: [parent, child], total, .. } = memory;
-        let label = format!("{}, {}, pages of parent and child", memory.isa.name(), memory.mode.name());
-        Run::of(label, format!("a parent of {} MB", memory.bytes >> 20)).with_counters([
+impl PageMemory {
+    fn run(&self) -> Run {
+        let Self { processes: [parent, child], total, .. } = *self;
+        let label = format!("{}, {}, pages of parent and child", self.isa.name(), self.mode.name());
+        Run::of(label, format!("a parent of {} MB", self.bytes >> 20)).with_counters([
             ("parent_private_bytes", parent.private),
             ("parent_shared_bytes", parent.shared),
             ("parent_proportional_bytes", parent.proportional),
@@ -82,5 +81,5 @@ pub(super) fn runs(of: impl Iterator<Item = PageMemory>) -> impl Iterator<Item =
             ("child_proportional_bytes", child.proportional),
             ("mapped_bytes", total),
         ])
-    })
+    }
 }

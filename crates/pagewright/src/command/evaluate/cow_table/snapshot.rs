@@ -11,7 +11,7 @@
 
 use super::super::plot::size;
 use super::super::rounds::{by_figure, in_turns};
-use super::super::{EvaluateError, Grid, Run, Stats, Table};
+use super::super::{EvaluateError, Figures, Grid, Run, Stats};
 use super::parent::{ForkMode, Parent, SpanClock};
 use super::random::Random;
 use pagewright_host::HostMemory;
@@ -79,23 +79,18 @@ impl Snapshots {
         Stats::of_ratios(&shared[figure], &classic[figure])
     }
 
-    pub(super) fn table(&self) -> Table {
+    pub(super) fn figures(&self) -> Figures {
+        let runs = ForkMode::BOTH.into_iter().map(|mode| {
+            let measured = NAMES.iter().zip(0..).map(|(name, figure)| ((*name).to_owned(), self.stats(mode, figure)));
+            let input = format!("a parent of {}, {} stores", size(self.bytes), self.stores);
+            Run { measured: measured.collect(), ..Run::of(format!("snapshot, {}", mode.name()), input) }
+        });
         let title = format!("A snapshot of {}, the parent's first stores to {} pages", size(self.bytes), self.stores);
         Grid::of(title, FIGURES.iter().enumerate())
             .text("figure", |(_, name)| **name)
             .texts(["classic", "shared"], |(at, _)| ForkMode::BOTH.map(|mode| self.stats(mode, *at)))
             .text("classic/shared", |(at, _)| self.gain(*at))
-            .table()
-    }
-
-    pub(super) fn runs(&self) -> impl Iterator<Item = Run> {
-        ForkMode::BOTH.into_iter().map(|mode| {
-            let input = format!("a parent of {}, {} stores", size(self.bytes), self.stores);
-            let mut run = Run::of(format!("snapshot, {}", mode.name()), input);
-            let figures = NAMES.iter().enumerate().map(|(index, name)| ((*name).to_owned(), self.stats(mode, index)));
-            run.measured.extend(figures);
-            run
-        })
+            .with_runs(runs)
     }
 }
 

@@ -10,7 +10,7 @@
 //! Not guaranteed: anything about real time. Lines that no owner reports, memory bandwidth and the
 //! interconnect's own limits have no price (`docs/machine.md`).
 
-use super::{ClaimRow, Context, EvaluateError, Evaluation, Grid, Limit, OurFigure, Run, Stats, Table, Unit};
+use super::{ClaimRow, Context, EvaluateError, Evaluation, Figures, Grid, Limit, OurFigure, Run, Stats, Table, Unit};
 use super::{claims_of, promised, run_parallel};
 use crate::command::CommandError;
 use pagewright_arch::{Aarch64, X86_64};
@@ -145,10 +145,12 @@ pub(super) fn run(context: &Context<'_>) -> Result<Evaluation, CommandError> {
             ("lru_batch before, after".to_owned(), BatchMode::ALL.map(|mode| mode.value().to_string()).join(", ")),
         ]),
         measured_on: BTreeMap::new(),
-        runs: cells.iter().flat_map(runs).collect(),
+        figures: Figures {
+            runs: cells.iter().flat_map(runs).collect(),
+            tables: tables.chain(most.map(lines)).collect(),
+            plots: Vec::new(),
+        },
         claims: claims_of(&CLAIMS, &cells[..]),
-        tables: tables.chain(most.map(lines)).collect(),
-        plots: Vec::new(),
         notes: notes(),
     })
 }

@@ -23,7 +23,7 @@ mod published;
 mod rows;
 mod variants;
 
-use super::{Context, EvaluateError, Evaluation, Table};
+use super::{Context, EvaluateError, Evaluation, Figures, Table};
 use crate::command::CommandError;
 use column::{FlushColumn, InputRuns};
 use inputs::InputPlan;
@@ -93,10 +93,12 @@ fn evaluation(results: &MigrcResults) -> Result<Evaluation, EvaluateError> {
             ("numa_balancing".to_owned(), "2".to_owned()),
         ]),
         measured_on: BTreeMap::new(),
-        runs: results.all().flat_map(InputRuns::runs).collect(),
+        figures: Figures {
+            runs: results.all().flat_map(InputRuns::runs).collect(),
+            tables: results.tables()?,
+            plots: vec![rows::plot(results.tiers.iter().chain(&results.stores).chain(&results.arm64))],
+        },
         claims: claims::claims(results),
-        tables: results.tables()?,
-        plots: rows::plots(results.tiers.iter().chain(&results.stores).chain(&results.arm64)),
         notes: notes(),
     })
 }

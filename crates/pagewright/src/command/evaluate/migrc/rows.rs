@@ -4,8 +4,8 @@
 //! from lingering. Each row says whether it is counted or modelled.
 
 use super::super::FigureKind::{self, Counted, Modelled};
-use super::super::{Plot, PlotAxis, PlotScale, Series, Stats, Table};
-use super::column::{ColumnRun, FlushColumn, InputRuns, SETTLE_PERCENTILES};
+use super::super::{Plot, PlotAxis, PlotScale, Stats, Table};
+use super::column::{ColumnRun, InputRuns, SETTLE_PERCENTILES};
 use super::published::{COUNTS, ELAPSED, PublishedCount, REMOTE};
 use pagewright_capture::replay::RemoteFlushes;
 
@@ -173,19 +173,14 @@ pub(super) fn per_page(inputs: &InputRuns) -> Table {
 }
 
 /// Remote flushes per migrated page by mechanism, for each input.
-pub(super) fn plots<'a>(inputs: impl Iterator<Item = &'a InputRuns> + Clone) -> Vec<Plot> {
-    let series = FlushColumn::ALL.map(|column| {
-        let of =
-            |(at, inputs): (usize, &InputRuns)| Some((at as u64, RunPart::Whole.remote_per_page(inputs.of(column)?)));
-        Series::of_counts(column.name(), inputs.clone().enumerate().filter_map(of))
+pub(super) fn plot<'a>(inputs: impl Iterator<Item = &'a InputRuns> + Clone) -> Plot {
+    let points = inputs.clone().zip(0..).flat_map(|(inputs, at)| {
+        let figure = |run| Stats::exact(RunPart::Whole.remote_per_page(run));
+        inputs.columns.iter().map(move |(column, run)| (column.name(), at, figure(run)))
     });
-    vec![Plot {
-        title: "Remote flushes per page that moved, by mechanism, counted".to_owned(),
-        unit: "flushes",
-        scale: PlotScale::Linear,
-        axis: PlotAxis::Names(inputs.map(|inputs| inputs.input.clone()).collect()),
-        series: series.into_iter().filter(|series| !series.points.is_empty()).collect(),
-    }]
+    let title = "Remote flushes per page that moved, by mechanism, counted";
+    let names = PlotAxis::Names(inputs.map(|inputs| inputs.input.clone()).collect());
+    Plot::of(title, "flushes", PlotScale::Linear, names, points)
 }
 
 /// The frames between the low and the high watermark of the fast node.

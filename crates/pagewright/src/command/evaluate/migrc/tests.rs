@@ -39,14 +39,14 @@ fn all_inputs_run_and_the_causes_of_their_flushes_add_up() {
     }
     assert!(sum(&results.captures, "pw_tlb_settle_on_alloc") > sum(&results.captures, "pw_tlb_settle_waits"));
     let evaluation = evaluation(&results).expect("tables");
-    for table in &evaluation.tables {
+    for table in &evaluation.figures.tables {
         let fits = |row: &Vec<String>| row.len() == table.head.len();
         assert!(!table.rows.is_empty() && table.rows.iter().all(fits), "{}", table.title);
     }
     let with = |text: &str| evaluation.claims.iter().filter(|claim| claim.what.contains(text)).count();
     assert_eq!(["of written pages", "Settles per migrated page", "on arm64"].map(with), [1, 3, 2]);
-    let mut names: Vec<_> = evaluation.runs.iter().map(|run| (&run.label, &run.input)).collect();
+    let mut names: Vec<_> = evaluation.figures.runs.iter().map(|run| (&run.label, &run.input)).collect();
     names.sort_unstable();
     names.dedup();
-    assert_eq!(names.len(), evaluation.runs.len(), "each run has a name of its own");
+    assert_eq!(names.len(), evaluation.figures.runs.len(), "each run has a name of its own");
 }

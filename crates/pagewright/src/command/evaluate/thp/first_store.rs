@@ -7,7 +7,7 @@
 
 use super::super::parent::{Parent, SpanClock, failed};
 use super::super::rounds::in_turns;
-use super::super::{Context, EvaluateError, Grid, Run, Scale, Stats};
+use super::super::{Context, EvaluateError, Figures, Grid, Scale, Stats};
 use super::process::{Machine, enable, set};
 use pagewright_mm::{MapFlags, MmSetting};
 use pagewright_types::{Order, PAGE_SIZE, VirtAddr};
@@ -38,16 +38,13 @@ impl FirstStores {
         Stats::of_ratios(&self.0[at], &self.0[0])
     }
 
-    pub(super) fn grid(&self) -> Grid<(&Order, &Vec<f64>)> {
+    pub(super) fn figures(&self) -> Figures {
+        let label = |order: &Order| format!("first store, pages of {} bytes", order.bytes());
         Grid::of("First stores without clearing, ns per 4 KiB, measured", ORDERS.iter().zip(&self.0))
             .text("page", |(order, _)| format!("{} KiB", order.bytes() >> 10))
             .measured("ns", "ns_per_4kib", |(_, nanos)| Stats::of((*nanos).clone()))
             .text("× of a 4 KiB page", |(order, _)| self.ratio(**order))
-    }
-
-    pub(super) fn runs(&self) -> Vec<Run> {
-        let label = |order: &Order| format!("first store, pages of {} bytes", order.bytes());
-        self.grid().runs(|(order, _)| [label(order), format!("{BYTES} bytes")])
+            .figures(|(order, _)| [label(order), format!("{BYTES} bytes")])
     }
 }
 

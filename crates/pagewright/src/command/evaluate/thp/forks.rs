@@ -8,7 +8,7 @@
 use super::super::parent::{ForkMode, Parent, failed};
 use super::super::plot::size;
 use super::super::rounds::in_turns;
-use super::super::{Context, EvaluateError, Grid, Run, Scale, Stats, Table};
+use super::super::{Context, EvaluateError, Figures, Grid, Run, Scale, Stats};
 use super::process::{Machine, enable};
 use super::programs::WORDS;
 use pagewright_mm::{Advice, MapFlags};
@@ -99,13 +99,18 @@ fn restore(parent: &Parent<Machine>, range: PageRange, of: (&str, ForkMode)) -> 
 }
 
 /// The forks of the small and the large parent side by side.
-pub(super) fn table(rows: &[ForkRow]) -> Table {
+pub(super) fn figures(rows: &[ForkRow]) -> Figures {
     let small = |row: &ForkRow| {
         let of = |other: &&ForkRow| (other.word, other.mode, other.bytes) == (row.word, row.mode, SIZES[0]);
         rows.iter().find(of).map(ForkRow::stats)
     };
     let growth = |row: &ForkRow| small(row).map(|small| format!("{:.2}", row.stats().median / small.median));
     let [small_size, large_size] = SIZES.map(|bytes| format!("µs of {}", size(bytes)));
+    let runs = rows.iter().map(|row| {
+        let input = format!("a parent of {}, enabled={}", size(row.bytes), row.word);
+        Run::measured(format!("fork, {}", row.mode.name()), input, "fork_us", row.stats())
+            .with_counters([(Counter::PwForkEntries.name(), row.entries), (Counter::PwTableShared.name(), row.shared)])
+    });
     let title = "Forks by transparent_hugepage.enabled, measured; entries and tables of the large one, counted";
     Grid::of(title, rows.iter().filter(|row| row.bytes == SIZES[1]))
         .text("enabled", |row| row.word)
@@ -115,15 +120,7 @@ pub(super) fn table(rows: &[ForkRow]) -> Table {
         .text("×", |row| growth(row))
         .text("pw_fork_entries", |row| row.entries)
         .text("pw_table_shared", |row| row.shared)
-        .table()
-}
-
-pub(super) fn runs(rows: &[ForkRow]) -> impl Iterator<Item = Run> {
-    rows.iter().map(|row| {
-        let input = format!("a parent of {}, enabled={}", size(row.bytes), row.word);
-        Run::measured(format!("fork, {}", row.mode.name()), input, "fork_us", row.stats())
-            .with_counters([(Counter::PwForkEntries.name(), row.entries), (Counter::PwTableShared.name(), row.shared)])
-    })
+        .with_runs(runs)
 }
 
 /// The huge leaves of the large parent.

@@ -74,15 +74,14 @@ fn measure(context: &Context<'_>, operations: Result<Vec<OperationUse>, String>)
 fn evaluation(scale: Scale, facts: &HostFacts, results: &ThpResults) -> Evaluation {
     let operations = results.operations.as_deref().unwrap_or_default();
     let debug = if cfg!(debug_assertions) { "with" } else { "without" };
-    let mut tables = vec![operations::grid(operations).table(), story::grid(&results.story).table()];
-    tables.push(results.first_stores.grid().table());
-    tables.push(forks::table(&results.forks));
-    tables.extend(programs::tables(&results.programs));
-    tables.push(not_comparable());
-    let mut runs = operations::runs(operations);
-    runs.extend(story::runs(&results.story));
-    runs.extend(results.first_stores.runs().into_iter().chain(forks::runs(&results.forks)));
-    runs.extend(programs::runs(&results.programs));
+    let parts = [
+        operations::figures(operations),
+        story::figures(&results.story),
+        results.first_stores.figures(),
+        forks::figures(&results.forks),
+        programs::figures(&results.programs),
+        not_comparable().into(),
+    ];
     Evaluation {
         name: "thp",
         title: "huge pages: one folio, mapped whole and in pieces",
@@ -92,10 +91,8 @@ fn evaluation(scale: Scale, facts: &HostFacts, results: &ThpResults) -> Evaluati
             ("scale".to_owned(), if scale == Scale::Full { "full" } else { "quick" }.to_owned()),
         ]),
         measured_on: measured_on(facts),
-        runs,
+        figures: parts.into_iter().collect(),
         claims: claims::claims(results),
-        tables,
-        plots: programs::plots(&results.programs),
         notes: notes(results.operations.as_ref().err()),
     }
 }

@@ -4,7 +4,7 @@
 //!
 //! Not guaranteed: that the host counts it; `counted` does, on x86-64 Linux.
 
-use super::super::{Grid, Run};
+use super::super::{Figures, Grid};
 
 /// What an operation does, as the promises tell them apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +44,7 @@ impl OperationUse {
 }
 
 /// The operations, one a row.
-pub(super) fn grid(operations: &[OperationUse]) -> Grid<&OperationUse> {
+pub(super) fn figures(operations: &[OperationUse]) -> Figures {
     Grid::of("An operation on a folio, counted in the machine code", operations)
         .text("operation", |used| used.name)
         .counted("locked instructions", "locked", |used| used.locked())
@@ -53,8 +53,5 @@ pub(super) fn grid(operations: &[OperationUse]) -> Grid<&OperationUse> {
         .counted("elsewhere", "locked_elsewhere", |used| used.locked_elsewhere)
         .counted("records used", "records", |used| used.records)
         .counted("stored to", "records_stored", |used| used.records_stored)
-}
-
-pub(super) fn runs(operations: &[OperationUse]) -> Vec<Run> {
-    grid(operations).runs(|used| [format!("operation: {}", used.name), "a folio of 4 KiB, or of 2 MiB".to_owned()])
+        .figures(|used| [format!("operation: {}", used.name), "a folio of 4 KiB, or of 2 MiB".to_owned()])
 }

@@ -5,7 +5,7 @@
 //! Not guaranteed: real time. Faults, memory and splits are counted; TLB misses and the time of
 //! page walks are those of the modelled TLB.
 
-use super::super::{Context, EvaluateError, Grid, Plot, PlotAxis, PlotScale, Run, Series, Table, run_parallel};
+use super::super::{Context, EvaluateError, Figures, Grid, Plot, PlotAxis, PlotScale, Stats, run_parallel};
 use crate::command::captures;
 use pagewright_capture::replay::{EventSource, ReplayConfig, ReplayReport, replay};
 use pagewright_capture::workload;
@@ -55,6 +55,10 @@ impl ProgramRun {
         }
     }
 
+    fn peak_mib(&self) -> f64 {
+        self.peak_bytes as f64 / f64::from(1 << 20)
+    }
+
     pub(super) fn run(program: &'static str, word: &'static str) -> Result<Self, EvaluateError> {
         let failed = |error: &dyn Display| EvaluateError::Machine(format!("{program} with {word}: {error}"));
         let profile = Profile::named(Profile::default_for(IsaKind::X86_64)).map_err(|error| failed(&error))?;
@@ -87,62 +91,40 @@ pub(super) fn run(context: &Context<'_>) -> Result<Vec<ProgramRun>, EvaluateErro
     Ok(runs)
 }
 
-/// TLB misses and memory of each program, by word; none without runs.
-pub(super) fn plots(runs: &[ProgramRun]) -> Vec<Plot> {
-    if runs.is_empty() {
-        return Vec::new();
-    }
-    let programs: Vec<&str> = std::iter::once(COMPILE).chain(HEAPS).collect();
-    let names: Vec<String> = programs.iter().map(|name| name.trim_start_matches("heap-").to_owned()).collect();
-    let plot = |title: &str, unit: &'static str, figure: fn(&ProgramRun) -> f64| {
-        let of_word = |word: &&str| {
-            let of_word = runs.iter().filter(|run| run.word == *word);
-            let at = |run: &ProgramRun| programs.iter().position(|name| *name == run.program).unwrap_or(0);
-            Series::of_counts(word, of_word.map(|run| (at(run) as u64, figure(run))))
-        };
-        Plot {
-            title: title.to_owned(),
-            unit,
-            scale: PlotScale::Linear,
-            axis: PlotAxis::Names(names.clone()),
-            series: WORDS.iter().map(of_word).collect(),
-        }
-    };
-    vec![
-        plot(
-            "TLB misses of a compiler and of four heaps, by transparent_hugepage.enabled, modelled",
-            "thousands",
-            |run| run.tlb_misses as f64 / 1e3,
-        ),
-        plot("Memory in use at the peak, of the same, counted", "MiB", |run| {
-            run.peak_bytes as f64 / f64::from(1 << 20)
-        }),
-    ]
-}
-
-/// What is counted, and what is modelled, in tables of their own.
-pub(super) fn tables(runs: &[ProgramRun]) -> Vec<Table> {
+/// What is counted, and what is modelled, in tables and plots of their own.
+pub(super) fn figures(runs: &[ProgramRun]) -> Figures {
     let grid = |title| Grid::of(title, runs).text("program", |run| run.program).text("enabled", |run| run.word);
-    let counted = counts(grid("Programs by transparent_hugepage.enabled, counted"));
     let modelled = grid("The same, modelled")
         .text("TLB misses of data", |run| run.tlb_misses)
         .text("ms of page walks", |run| format!("{:.2}", run.walk_ns as f64 / 1e6));
-    vec![counted.table(), modelled.table()]
+    let mut figures = counts(grid("Programs by transparent_hugepage.enabled, counted"))
+        .modelled("tlb_misses", |run| run.tlb_misses)
+        .modelled("walk_ns", |run| run.walk_ns)
+        .figures(|run| [format!("enabled={}", run.word), run.program.to_owned()]);
+    figures.tables.push(modelled.table());
+    let plot = |title: &str, unit, figure: fn(&ProgramRun) -> f64| {
+        let names = runs.chunks(WORDS.len()).map(|of| of[0].program.trim_start_matches("heap-").to_owned());
+        let programs = runs.chunks(WORDS.len()).zip(0..);
+        let points = programs.flat_map(|(of, at)| of.iter().map(move |run| (run.word, at, Stats::exact(figure(run)))));
+        Plot::of(title, unit, PlotScale::Linear, PlotAxis::Names(names.collect()), points)
+    };
+    // A drawing needs points.
+    if !runs.is_empty() {
+        let of_tlb = "TLB misses of a compiler and of four heaps, by transparent_hugepage.enabled, modelled";
+        figures.plots = vec![
+            plot(of_tlb, "thousands", |run| run.tlb_misses as f64 / 1e3),
+            plot("Memory in use at the peak, of the same, counted", "MiB", ProgramRun::peak_mib),
+        ];
+    }
+    figures
 }
 
 fn counts(grid: Grid<&ProgramRun>) -> Grid<&ProgramRun> {
     grid.counted("faults", "pgfault", |run| run.faults)
         .counted("of 2 MiB", "thp_fault_alloc", |run| run.huge_faults)
         .only_json("peak_used_bytes", |run| run.peak_bytes)
-        .text("peak MiB", |run| format!("{:.1}", run.peak_bytes as f64 / f64::from(1 << 20)))
+        .text("peak MiB", |run| format!("{:.1}", run.peak_mib()))
         .counted("thp_split_pmd", "thp_split_pmd", |run| run.split_pmd)
         .counted("thp_split_page", "thp_split_page", |run| run.split_page)
         .counted("thp_deferred_split_page", "thp_deferred_split_page", |run| run.deferred)
-}
-
-pub(super) fn runs(runs: &[ProgramRun]) -> Vec<Run> {
-    counts(Grid::of("", runs))
-        .modelled("tlb_misses", |run| run.tlb_misses)
-        .modelled("walk_ns", |run| run.walk_ns)
-        .runs(|run| [format!("enabled={}", run.word), run.program.to_owned()])
 }

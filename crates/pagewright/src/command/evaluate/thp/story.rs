@@ -5,7 +5,7 @@
 //! Not guaranteed: times; the machine has page tables and records, and no contents of pages.
 
 use super::super::parent::{Parent, failed};
-use super::super::{EvaluateError, Grid, Run};
+use super::super::{EvaluateError, Figures, Grid};
 use super::process::{Machine, enable, leaf};
 use pagewright_mm::{MapFlags, Space};
 use pagewright_types::{Counter, Level, NodeId, Order, PageRange, Pfn, VirtAddr};
@@ -100,7 +100,7 @@ pub(super) fn tell() -> Result<Vec<StoryEvent>, EvaluateError> {
 }
 
 /// The events, with the frames in use before each.
-pub(super) fn grid(events: &[StoryEvent]) -> Grid<(&StoryEvent, u64)> {
+pub(super) fn figures(events: &[StoryEvent]) -> Figures {
     let before = std::iter::once(0).chain(events.iter().map(|event| event.frames));
     let title = "A huge page in two processes, each of which unmaps a half, counted";
     Grid::of(title, events.iter().zip(before))
@@ -115,8 +115,5 @@ pub(super) fn grid(events: &[StoryEvent]) -> Grid<(&StoryEvent, u64)> {
         .counted("pages queued to split", "pages_queued", |(event, _)| event.queued)
         .counted("frames in use", "frames_in_use", |(event, _)| event.frames)
         .text("freed by the event", |(event, before)| before.saturating_sub(event.frames))
-}
-
-pub(super) fn runs(events: &[StoryEvent]) -> Vec<Run> {
-    grid(events).runs(|(event, _)| [format!("story: {}", event.name), "a huge page in two processes".to_owned()])
+        .figures(|(event, _)| [format!("story: {}", event.name), "a huge page in two processes".to_owned()])
 }
