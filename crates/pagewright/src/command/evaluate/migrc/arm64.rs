@@ -8,11 +8,11 @@
 //! Not guaranteed: that the alternative needs no more broadcasts. It is given the fewest that G
 //! allows, so its cost is a lower bound.
 
-use super::super::FigureKind::{Counted, Modelled};
+use super::super::parent::failed;
 use super::super::{EvaluateError, Limit, OurFigure, Table, Unit};
 use super::column::{ColumnRun, FlushColumn, InputRuns};
 use super::inputs::{ARM64, CPUS};
-use super::rows::{gap, head, reclaimed, row, settle_waits};
+use super::rows::{self, ColumnRow, gap, reclaimed, settle_waits};
 use pagewright_sim::{Cost, Profile};
 
 /// The pages that a run migrated, or reclaimed if it has one node.
@@ -33,42 +33,36 @@ fn shown(figure: f64) -> String {
 
 /// Waits and invalidations side by side.
 pub(super) fn table(inputs: &InputRuns) -> Result<Table, EvaluateError> {
-    let counted = |name: &'static str| move |run: &ColumnRun| shown(per_page(run, run.count(name) as f64));
+    let profile = Profile::named(ARM64).map_err(failed)?;
+    let per_page = |name, counter: &'static str| {
+        ColumnRow::counted(name, move |run| shown(per_page(run, run.count(counter) as f64)))
+    };
     let mut rows = vec![
-        row("pages migrated, or reclaimed on one node", Counted, inputs, |run| pages(run).to_string()),
-        row("waits (DSBs after TLBIs)", Counted, inputs, |run| run.count("pw_flush_waits").to_string()),
-        row("waits per page", Counted, inputs, counted("pw_flush_waits")),
-        row("invalidations (TLBIs) per page", Counted, inputs, counted("pw_tlbis")),
-        row("all DSBs per page", Counted, inputs, counted("pw_dsbs")),
-        row("pages that linger", Counted, inputs, |run| run.count("pw_linger_pages").to_string()),
+        ColumnRow::counted("pages migrated, or reclaimed on one node", |run| pages(run).to_string()),
+        ColumnRow::of_counter("waits (DSBs after TLBIs)", "pw_flush_waits"),
+        per_page("waits per page", "pw_flush_waits"),
+        per_page("invalidations (TLBIs) per page", "pw_tlbis"),
+        per_page("all DSBs per page", "pw_dsbs"),
+        ColumnRow::of_counter("pages that linger", "pw_linger_pages"),
     ];
-    rows.extend(settle_waits(inputs, ""));
+    rows.extend(settle_waits(""));
     if inputs.columns.iter().any(|(_, run)| gap(run) > 0 && run.count("pgmigrate_success") > 0) {
-        rows.push(row("entries that hint scans clear, per page", Counted, inputs, counted("numa_pte_updates")));
-        rows.extend(broadcast_rows(
-            inputs,
-            &Profile::named(ARM64).map_err(|error| EvaluateError::Machine(error.to_string()))?,
-        ));
+        rows.push(per_page("entries that hint scans clear, per page", "numa_pte_updates"));
+        rows.push(band("ns per page: TLBIs of what lingers, when cleared", &profile, queued));
+        rows.push(band("ns per page: no such TLBIs, a broadcast of all for G", &profile, broadcast));
     }
-    let title = format!("{}: waits and invalidations", inputs.input);
-    Ok(Table { title, head: head("per page", inputs, &[]), rows })
+    Ok(rows::table(inputs, ("waits and invalidations", "per page"), rows))
 }
 
-/// The TLBIs of lingering entries, and the broadcasts that would replace them.
-fn broadcast_rows(inputs: &InputRuns, profile: &Profile) -> Vec<Vec<String>> {
-    let band = |cost: fn(&ColumnRun, &Profile) -> [f64; 2]| {
-        move |run: &ColumnRun| match run.count("pw_linger_pages") {
-            0 => "–".to_owned(),
-            _ => {
-                let [low, high] = cost(run, profile).map(|nanos| format!("{:.1}", per_page(run, nanos)));
-                if low == high { low } else { format!("{low}–{high}") }
-            }
+/// A cost of the TLBIs of lingering entries, or of the broadcasts that would replace them.
+fn band<'a>(name: &str, profile: &'a Profile, cost: fn(&ColumnRun, &Profile) -> [f64; 2]) -> ColumnRow<'a> {
+    ColumnRow::modelled(name, move |run| match run.count("pw_linger_pages") {
+        0 => "–".to_owned(),
+        _ => {
+            let [low, high] = cost(run, profile).map(|nanos| format!("{:.1}", per_page(run, nanos)));
+            if low == high { low } else { format!("{low}–{high}") }
         }
-    };
-    vec![
-        row("ns per page: TLBIs of what lingers, when cleared", Modelled, inputs, band(queued)),
-        row("ns per page: no such TLBIs, a broadcast of all for G", Modelled, inputs, band(broadcast)),
-    ]
+    })
 }
 
 /// Nanoseconds of the TLBIs that lingering entries issue, at the ends of the bands of their costs.

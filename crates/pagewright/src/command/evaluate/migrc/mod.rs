@@ -70,7 +70,7 @@ impl MigrcResults {
         tables.extend(self.stores.iter().flat_map(|inputs| [rows::flushes, rows::eligible].map(|table| table(inputs))));
         tables.extend(self.gaps.chunks(inputs::GAPS.len()).map(variants::gaps));
         tables.extend(self.judged.iter().map(rows::stale_hits));
-        tables.extend((!self.captures.is_empty()).then(|| rows::captures(&self.captures)));
+        tables.extend(rows::captures(&self.captures));
         let arm64 = self.arm64.iter().chain(&self.arm64_captures);
         tables.extend(arm64.map(arm64::table).collect::<Result<Vec<_>, _>>()?);
         Ok(tables)

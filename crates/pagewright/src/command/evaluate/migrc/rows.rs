@@ -4,9 +4,9 @@
 //! from lingering. Each row says whether it is counted or modelled.
 
 use super::super::FigureKind::{self, Counted, Modelled};
-use super::super::{Plot, PlotAxis, PlotScale, Stats, Table};
+use super::super::{Grid, Plot, PlotAxis, PlotScale, Stats, Table};
 use super::column::{ColumnRun, InputRuns, SETTLE_PERCENTILES};
-use super::published::{COUNTS, ELAPSED, PublishedCount, REMOTE};
+use super::published::{COUNTS, ELAPSED, REMOTE};
 use pagewright_capture::replay::RemoteFlushes;
 
 /// Pages whose flush a rule decides, and the rules, by their counters.
@@ -97,20 +97,61 @@ impl RunPart {
     }
 }
 
-/// A row: its name, its kind, and a cell for each column.
-pub(super) fn row(
-    name: &str,
+/// A row of a table that sets runs side by side: its name, its kind, and its cell of a run.
+pub(super) struct ColumnRow<'a> {
+    name: String,
     kind: FigureKind,
-    inputs: &InputRuns,
-    cell: impl Fn(&ColumnRun) -> String,
-) -> Vec<String> {
-    let first = [name.to_owned(), kind.name().to_owned()];
-    first.into_iter().chain(inputs.columns.iter().map(|(_, run)| cell(run))).collect()
+    cell: Box<dyn Fn(&ColumnRun) -> String + 'a>,
+    /// The mail's figures before and after.
+    published: Option<[String; 2]>,
 }
 
-pub(super) fn head(first: &str, inputs: &InputRuns, more: &[&str]) -> Vec<String> {
-    let columns = inputs.columns.iter().map(|(column, _)| column.name());
-    [first, "kind"].into_iter().chain(columns).chain(more.iter().copied()).map(str::to_owned).collect()
+impl<'a> ColumnRow<'a> {
+    pub(super) fn counted(name: impl Into<String>, cell: impl Fn(&ColumnRun) -> String + 'a) -> Self {
+        Self { name: name.into(), kind: Counted, cell: Box::new(cell), published: None }
+    }
+
+    pub(super) fn modelled(name: impl Into<String>, cell: impl Fn(&ColumnRun) -> String + 'a) -> Self {
+        Self { kind: Modelled, ..Self::counted(name, cell) }
+    }
+
+    /// The row of a counter, by another name.
+    pub(super) fn of_counter(name: impl Into<String>, counter: &'a str) -> Self {
+        Self::counted(name, |run| run.count(counter).to_string())
+    }
+
+    fn published(self, published: [String; 2]) -> Self {
+        Self { published: Some(published), ..self }
+    }
+}
+
+/// The table of runs side by side, each with the heading of its column.
+pub(super) fn side_by_side<'a>(
+    title: impl Into<String>,
+    first: &str,
+    rows: impl IntoIterator<Item = ColumnRow<'a>>,
+    runs: impl IntoIterator<Item = (String, &'a ColumnRun)>,
+) -> Table {
+    let rows: Vec<_> = rows.into_iter().collect();
+    let has_published = rows.iter().any(|row| row.published.is_some());
+    let named = Grid::of(title, rows).text(first, |row| row.name.clone()).text("kind", |row| row.kind.name());
+    let columns = runs.into_iter().fold(named, |grid, (head, run)| grid.text(head, |row| (row.cell)(run)));
+    if !has_published {
+        return columns.table();
+    }
+    columns
+        .texts(["published before", "after"], |row| row.published.clone().map_or([None, None], |both| both.map(Some)))
+        .table()
+}
+
+/// The table of the columns of one input.
+pub(super) fn table<'a>(
+    inputs: &'a InputRuns,
+    (of, first): (&str, &str),
+    rows: impl IntoIterator<Item = ColumnRow<'a>>,
+) -> Table {
+    let runs = inputs.columns.iter().map(|(column, run)| (column.name().to_owned(), run));
+    side_by_side(format!("{}: {of}", inputs.input), first, rows, runs)
 }
 
 /// A figure per page, with as many digits as it needs.
@@ -128,11 +169,8 @@ pub(super) fn each(figure: f64) -> String {
 
 /// The counts of the mail, and others that explain them.
 pub(super) fn counts(inputs: &InputRuns) -> Table {
-    let published = |count: &PublishedCount| count.counts.map(|figure| figure.to_string());
     let named = COUNTS.iter().map(|count| {
-        let mut cells = row(count.name, Counted, inputs, |run| run.count(count.name).to_string());
-        cells.extend(published(count));
-        cells
+        ColumnRow::of_counter(count.name, count.name).published(count.counts.map(|figure| figure.to_string()))
     });
     let own = [
         "pgfault",
@@ -145,31 +183,16 @@ pub(super) fn counts(inputs: &InputRuns) -> Table {
         "pw_tlb_settle_ahead",
         "pw_linger_settled_for_store",
     ];
-    let own = own.into_iter().map(|name| {
-        let mut cells = row(name, Counted, inputs, |run| run.count(name).to_string());
-        cells.extend([String::new(), String::new()]);
-        cells
-    });
-    Table {
-        title: format!("{}: counts", inputs.input),
-        head: head("count", inputs, &["published before", "after"]),
-        rows: named.chain(own).collect(),
-    }
+    table(inputs, ("counts", "count"), named.chain(own.map(|name| ColumnRow::of_counter(name, name))))
 }
 
 /// The counts of the mail per migrated page.
 pub(super) fn per_page(inputs: &InputRuns) -> Table {
     let rows = COUNTS.iter().filter(|count| count.name != "pgmigrate_success").map(|count| {
         let figure = |run: &ColumnRun| each(RunPart::Whole.per_page(run, run.count(count.name)));
-        let mut cells = row(count.name, Counted, inputs, figure);
-        cells.extend(count.per_page().map(each));
-        cells
+        ColumnRow::counted(count.name, figure).published(count.per_page().map(each))
     });
-    Table {
-        title: format!("{}: per migrated page", inputs.input),
-        head: head("count", inputs, &["published before", "after"]),
-        rows: rows.collect(),
-    }
+    table(inputs, ("per migrated page", "count"), rows)
 }
 
 /// Remote flushes per migrated page by mechanism, for each input.
@@ -191,40 +214,38 @@ pub(super) fn gap(run: &ColumnRun) -> u64 {
 /// The remote flushes by cause, and what the fast node's watermarks allow one flush to settle.
 pub(super) fn flushes(inputs: &InputRuns) -> Table {
     let mut rows = vec![
-        row("G: frames between low and high mark of the fast node", Counted, inputs, |run| gap(run).to_string()),
-        row("frames of the fast node", Counted, inputs, |run| run.tiers.frames.to_string()),
+        ColumnRow::counted("G: frames between low and high mark of the fast node", |run| gap(run).to_string()),
+        ColumnRow::counted("frames of the fast node", |run| run.tiers.frames.to_string()),
     ];
     for (part, of) in [(RunPart::Whole, "whole run"), (RunPart::Later, "after the turnover")] {
         let count = |name: &'static str| move |run: &ColumnRun| part.count(run, name).to_string();
-        rows.push(row(&format!("pages migrated, {of}"), Counted, inputs, count("pgmigrate_success")));
-        rows.push(row(&format!("remote flushes, {of}"), Counted, inputs, count(REMOTE)));
-        rows.push(row("  per migrated page", Counted, inputs, |run| each(part.remote_per_page(run))));
+        rows.push(ColumnRow::counted(format!("pages migrated, {of}"), count("pgmigrate_success")));
+        rows.push(ColumnRow::counted(format!("remote flushes, {of}"), count(REMOTE)));
+        rows.push(ColumnRow::counted("  per migrated page", move |run| each(part.remote_per_page(run))));
         rows.extend(FlushPart::ALL.map(|cause| {
-            let figure = |run: &ColumnRun| {
+            ColumnRow::counted(format!("  {}", cause.name()), move |run| {
                 let flushes = cause.flushes(run, part);
                 format!("{flushes} ({})", each(part.per_page(run, flushes)))
-            };
-            row(&format!("  {}", cause.name()), Counted, inputs, figure)
+            })
         }));
     }
-    Table { title: format!("{}: remote flushes by cause", inputs.input), head: head("flushes", inputs, &[]), rows }
+    table(inputs, ("remote flushes by cause", "flushes"), rows)
 }
 
 /// The pages that lingered, of those that a rule judged, and the rules that refused others.
 pub(super) fn eligible(inputs: &InputRuns) -> Table {
-    let all = judged_pages;
     let shared = |name: &'static str| {
-        move |run: &ColumnRun| match all(run) {
+        move |run: &ColumnRun| match judged_pages(run) {
             0 => "–".to_owned(),
             all => format!("{} ({:.2} %)", run.count(name), run.count(name) as f64 * 100.0 / all as f64),
         }
     };
-    let mut rows = vec![
-        row("pages that a rule judged", Counted, inputs, |run| all(run).to_string()),
-        row("eligible: left in TLBs", Counted, inputs, shared("pw_linger_pages")),
+    let rows = [
+        ColumnRow::counted("pages that a rule judged", |run| judged_pages(run).to_string()),
+        ColumnRow::counted("eligible: left in TLBs", shared("pw_linger_pages")),
     ];
-    rows.extend(REFUSALS.map(|(name, rule)| row(&format!("refused: {rule}"), Counted, inputs, shared(name))));
-    Table { title: format!("{}: which pages linger", inputs.input), head: head("pages", inputs, &[]), rows }
+    let refused = REFUSALS.map(|(name, rule)| ColumnRow::counted(format!("refused: {rule}"), shared(name)));
+    table(inputs, ("which pages linger", "pages"), rows.into_iter().chain(refused))
 }
 
 fn judged_pages(run: &ColumnRun) -> u64 {
@@ -232,56 +253,53 @@ fn judged_pages(run: &ColumnRun) -> u64 {
 }
 
 /// The waits of the operations in which an allocation settled.
-pub(super) fn settle_waits<'r>(inputs: &'r InputRuns, prefix: &'r str) -> impl Iterator<Item = Vec<String>> + 'r {
-    let waits = SETTLE_PERCENTILES.into_iter().map(move |percent| {
+pub(super) fn settle_waits<'a>(prefix: &str) -> impl Iterator<Item = ColumnRow<'a>> {
+    let waits = SETTLE_PERCENTILES.map(|percent| {
         let name = format!("{prefix}ns that a settling allocation waits, p{percent} (how many)");
-        row(&name, Modelled, inputs, |run| match run.settles.percentile(percent) {
+        ColumnRow::modelled(name, move |run| match run.settles.percentile(percent) {
             Some(picos) => format!("{} ({})", picos / 1000, run.settles.waits_ps.len()),
             None => "–".to_owned(),
         })
     });
-    let mixed =
-        row(&format!("{prefix}left out: also waits for others"), Counted, inputs, |run| run.settles.mixed.to_string());
-    waits.chain([mixed])
+    let mixed = format!("{prefix}left out: also waits for others");
+    waits.into_iter().chain([ColumnRow::counted(mixed, |run| run.settles.mixed.to_string())])
 }
 
 /// Modelled times.
 pub(super) fn times(inputs: &InputRuns) -> Table {
-    let seconds = |stats: Stats| format!("{:.4} [{:.4}–{:.4}]", stats.median, stats.p10, stats.p90);
-    let mut elapsed = row("seconds elapsed", Modelled, inputs, |run| seconds(run.elapsed()));
-    elapsed.extend(ELAPSED.map(|seconds| format!("{seconds:.1}")));
-    let waits = row("ms of waits for flushes, all CPUs", Modelled, inputs, |run| {
-        format!("{:.3}", run.flush_wait_ns as f64 / 1e6)
-    });
-    let later = row("seconds elapsed after the turnover", Modelled, inputs, |run| {
-        let at = run.tiers.at_turnover.as_ref().map(|at| run.elapsed_ns - at.elapsed_ns);
-        at.map_or_else(|| "–".to_owned(), |nanos| format!("{:.4}", nanos as f64 / 1e9))
-    });
-    let mut rows = vec![elapsed, waits, later];
-    rows.extend(settle_waits(inputs, ""));
-    rows.iter_mut().for_each(|row| row.resize(4 + inputs.columns.len(), String::new()));
-    Table {
-        title: format!("{}: modelled time", inputs.input),
-        head: head("time", inputs, &["published before", "after"]),
-        rows,
-    }
+    let rows = [
+        ColumnRow::modelled("seconds elapsed", |run| {
+            let Stats { median, p10, p90, .. } = run.elapsed();
+            format!("{median:.4} [{p10:.4}–{p90:.4}]")
+        })
+        .published(ELAPSED.map(|seconds| format!("{seconds:.1}"))),
+        ColumnRow::modelled("ms of waits for flushes, all CPUs", |run| {
+            format!("{:.3}", run.flush_wait_ns as f64 / 1e6)
+        }),
+        ColumnRow::modelled("seconds elapsed after the turnover", |run| {
+            let at = run.tiers.at_turnover.as_ref().map(|at| run.elapsed_ns - at.elapsed_ns);
+            at.map_or_else(|| "–".to_owned(), |nanos| format!("{:.4}", nanos as f64 / 1e9))
+        }),
+    ];
+    table(inputs, ("modelled time", "time"), rows.into_iter().chain(settle_waits("")))
 }
 
 /// The accesses that lingering translations answer, and what the oracle found.
 pub(super) fn stale_hits(judged: &InputRuns) -> Table {
-    let hits = |run: &ColumnRun| run.stale_hits.map_or_else(|| "–".to_owned(), |hits| hits.to_string());
-    let rows = vec![
-        row("reads of a page at the frame that it left", Counted, judged, hits),
-        row("pages migrated", Counted, judged, |run| run.count("pgmigrate_success").to_string()),
-        row("pages that linger", Counted, judged, |run| run.count("pw_linger_pages").to_string()),
-        row("findings of the oracle", Counted, judged, |run| run.findings.len().to_string()),
+    let rows = [
+        ColumnRow::counted("reads of a page at the frame that it left", |run| {
+            run.stale_hits.map_or_else(|| "–".to_owned(), |hits| hits.to_string())
+        }),
+        ColumnRow::of_counter("pages migrated", "pgmigrate_success"),
+        ColumnRow::of_counter("pages that linger", "pw_linger_pages"),
+        ColumnRow::counted("findings of the oracle", |run| run.findings.len().to_string()),
     ];
-    Table { title: format!("{}: stale hits", judged.input), head: head("count", judged, &[]), rows }
+    table(judged, ("stale hits", "count"), rows)
 }
 
-/// The captures: reclaim in little memory on one node, where only `unmap` can change anything.
-pub(super) fn captures(captures: &[InputRuns]) -> Table {
-    const ROWS: [&str; 11] = [
+/// A capture: reclaim in little memory on one node, where only `unmap` can change anything.
+fn capture(inputs: &InputRuns) -> Table {
+    let counters = [
         "pgsteal_kswapd",
         "pgsteal_direct",
         "pgfault",
@@ -294,21 +312,24 @@ pub(super) fn captures(captures: &[InputRuns]) -> Table {
         "pw_tlb_settle_ahead",
         "pw_linger_settled_for_store",
     ];
-    let of = |inputs: &InputRuns| {
-        let named = |name: &str| format!("{}: {name}", inputs.input);
-        let mut rows: Vec<_> =
-            ROWS.iter().map(|name| row(&named(name), Counted, inputs, |run| run.count(name).to_string())).collect();
-        rows.push(row(&named("remote flushes per page reclaimed"), Counted, inputs, |run| {
+    let named = |name: &str| format!("{}: {name}", inputs.input);
+    let others = [
+        ColumnRow::counted(named("remote flushes per page reclaimed"), |run| {
             each(run.count(REMOTE) as f64 / reclaimed(run) as f64)
-        }));
-        let seconds = |run: &ColumnRun| format!("{:.4}", run.elapsed().median);
-        rows.push(row(&named("seconds elapsed"), Modelled, inputs, seconds));
-        rows.extend(settle_waits(inputs, &named("")));
-        rows
-    };
-    let head = captures.first().map_or_else(Vec::new, |inputs| head("count", inputs, &[]));
-    let title = "Captures in half of their peak memory".to_owned();
-    Table { title, head, rows: captures.iter().flat_map(of).collect() }
+        }),
+        ColumnRow::modelled(named("seconds elapsed"), |run| format!("{:.4}", run.elapsed().median)),
+    ];
+    let rows = counters.map(|name| ColumnRow::of_counter(named(name), name)).into_iter().chain(others);
+    table(inputs, ("", "count"), rows.chain(settle_waits(&named(""))))
+}
+
+/// The captures, one below the other.
+pub(super) fn captures(captures: &[InputRuns]) -> Option<Table> {
+    let tables = captures.iter().map(capture).reduce(|mut all, of| {
+        all.rows.extend(of.rows);
+        all
+    });
+    Some(Table { title: "Captures in half of their peak memory".to_owned(), ..tables? })
 }
 
 /// Pages that reclaim freed.

@@ -4,10 +4,9 @@
 //! little lingers, and what lingers may be settled before a store. Watermarks that are farther
 //! apart let more frames be parked for one settle.
 
-use super::super::FigureKind::Counted;
 use super::super::{Limit, OurFigure, Table, Unit};
 use super::column::{ColumnRun, FlushColumn, InputRuns};
-use super::rows::{RunPart, each, gap};
+use super::rows::{ColumnRow, RunPart, each, gap, side_by_side};
 
 /// The part after the turnover, if there is one.
 fn later_or_whole(run: &ColumnRun) -> RunPart {
@@ -43,29 +42,25 @@ fn settles(run: &ColumnRun, part: RunPart) -> u64 {
 
 /// Settles and remote flushes per migrated page, by the gap between the watermarks of one machine.
 pub(super) fn gaps(machine: &[InputRuns]) -> Table {
-    let runs = || machine.iter().filter_map(|inputs| inputs.of(FlushColumn::Migration));
-    let row = |name: &str, cell: &dyn Fn(&ColumnRun, RunPart) -> String| {
-        let first = [name.to_owned(), Counted.name().to_owned()];
-        first.into_iter().chain(runs().map(|run| cell(run, later_or_whole(run)))).collect()
+    let runs = machine.iter().filter_map(|inputs| inputs.of(FlushColumn::Migration));
+    let row = |name, cell: fn(&ColumnRun, RunPart) -> String| {
+        ColumnRow::counted(name, move |run| cell(run, later_or_whole(run)))
     };
-    let head = ["migration".to_owned(), "kind".to_owned()].into_iter();
-    let part = |_: &ColumnRun, part| match part {
-        RunPart::Later => "after it".to_owned(),
-        RunPart::Whole => "none: whole run".to_owned(),
-    };
-    Table {
-        title: format!("Watermarks farther apart, from {}", machine.first().map_or("", |inputs| inputs.input.as_str())),
-        head: head.chain(runs().map(|run| format!("G = {}", gap(run)))).collect(),
-        rows: vec![
-            row("turnover", &part),
-            row("pages migrated", &|run, part| part.count(run, "pgmigrate_success").to_string()),
-            row("pages that linger", &|run, part| part.count(run, "pw_linger_pages").to_string()),
-            row("remote flushes per migrated page", &|run, part| each(part.remote_per_page(run))),
-            row("settles", &|run, part| settles(run, part).to_string()),
-            row("settles per migrated page", &|run, part| each(part.per_page(run, settles(run, part)))),
-            row("  promised: at most 1/(2G)", &|run, _| each(limit(run))),
-        ],
-    }
+    let rows = [
+        row("turnover", |_, part| match part {
+            RunPart::Later => "after it".to_owned(),
+            RunPart::Whole => "none: whole run".to_owned(),
+        }),
+        row("pages migrated", |run, part| part.count(run, "pgmigrate_success").to_string()),
+        row("pages that linger", |run, part| part.count(run, "pw_linger_pages").to_string()),
+        row("remote flushes per migrated page", |run, part| each(part.remote_per_page(run))),
+        row("settles", |run, part| settles(run, part).to_string()),
+        row("settles per migrated page", |run, part| each(part.per_page(run, settles(run, part)))),
+        row("  promised: at most 1/(2G)", |run, _| each(limit(run))),
+    ];
+    let first = machine.first().map_or("", |inputs| inputs.input.as_str());
+    let title = format!("Watermarks farther apart, from {first}");
+    side_by_side(title, "migration", rows, runs.map(|run| (format!("G = {}", gap(run)), run)))
 }
 
 /// The most settles per migrated page that are promised.
