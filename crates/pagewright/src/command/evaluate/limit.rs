@@ -72,12 +72,19 @@ impl Unit {
 
     /// Formats a figure with its band, if it has one, such as `1.98 × [1.90–2.10]`.
     pub(crate) fn text(self, stats: &Stats) -> String {
-        if stats.p10.total_cmp(&stats.p90).is_eq() {
+        let is_exact = stats.p10.total_cmp(&stats.p90).is_eq();
+        if is_exact && self != Self::Percent {
             return self.exact(stats.median);
         }
         let [median, low, high] = [stats.median, stats.p10, stats.p90].map(|figure| self.scaled(figure));
-        let digits = if self == Self::Count { 0 } else { decimals(median, 3) };
-        format!("{median:.digits$}{} [{low:.digits$}–{high:.digits$}]", self.suffix())
+        let digits = match self {
+            Self::Count => 0,
+            // In a column all have the point at the same place.
+            Self::Percent if median == 0.0 || median.abs() >= 1.0 => 1,
+            _ => decimals(median, 3),
+        };
+        let figure = format!("{median:.digits$}{}", self.suffix());
+        if is_exact { figure } else { format!("{figure} [{low:.digits$}–{high:.digits$}]") }
     }
 
     /// Formats a change, such as `12.1 → 24 GB/s`.
@@ -389,6 +396,9 @@ mod tests {
         for (unit, ours, text) in [
             (Unit::Times, [1.9, 1.983, 2.1], "1.98 × [1.90–2.10]"),
             (Unit::Percent, [0.068, 0.125, 0.172], "12.5 % [6.8–17.2]"),
+            (Unit::Percent, [0.005, 0.04, 0.152], "4.0 % [0.5–15.2]"),
+            (Unit::Percent, [0.000_031_2, 0.000_031_2, 0.0001], "0.00312 % [0.00312–0.01000]"),
+            (Unit::Percent, [0.72; 3], "72.0 %"),
             (Unit::PerPage, [0.006_432; 3], "0.006432 per page"),
             (Unit::Count, [1.0, 1.0, 2.0], "1 [1–2]"),
             (Unit::Count, [131_072.0; 3], "131072"),

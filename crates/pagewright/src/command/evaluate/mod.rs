@@ -59,6 +59,15 @@ pub(crate) enum Scale {
     Full,
 }
 
+impl Scale {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Quick => "quick",
+            Self::Full => "full",
+        }
+    }
+}
+
 /// The arguments of an evaluation.
 pub(crate) struct Context<'a> {
     pub(crate) scale: Scale,
@@ -90,6 +99,8 @@ const ALL: [(&str, Evaluate, &str); 6] = [
 ];
 
 /// Why an evaluation could not finish.
+///
+/// Every measurement may lack memory, or frames of its machine.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum EvaluateError {
     /// No evaluation has that name.
@@ -191,6 +202,12 @@ fn measured_on(facts: &HostFacts) -> BTreeMap<String, String> {
         ("CPU".to_owned(), format!("{}, {}", facts.model, cpus(facts.cpus as u64))),
         ("system".to_owned(), format!("Linux {}, load {:.2}", facts.kernel_release, facts.load_percent as f64 / 100.0)),
     ])
+}
+
+/// A note if other programs ran at the same time; times in `unit` are then longer.
+fn busy_note(facts: &HostFacts, unit: &str) -> Option<String> {
+    let is_busy = facts.load_percent as usize > 100 * facts.cpus.max(1) / 2;
+    is_busy.then(|| format!("This computer was busy: compare ratios, not {unit}."))
 }
 
 /// Runs each of `jobs` on a host thread of its own, in parallel.

@@ -10,9 +10,6 @@ use crate::page::{Page, escaped};
 use std::fmt::Write;
 
 /// Builds the page.
-///
-/// # Errors
-/// [`EvaluateError::Plot`].
 pub(super) fn page(evaluations: &[Evaluation], made_by: &MadeBy) -> Result<String, EvaluateError> {
     let introduction = "Pagewright repeats published measurements of mechanisms for memory management, and \
         measures its own. Each part of this page is a mechanism: first the published figures and what was \

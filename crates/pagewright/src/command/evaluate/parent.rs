@@ -52,6 +52,8 @@ impl ForkMode {
     }
 }
 
+/// Bytes of a stack.
+const STACK: u64 = 132 << 10;
 /// Frames beside those of the pages and tables of the parent and a child.
 const SPARE_FRAMES: u32 = 8192;
 
@@ -59,6 +61,13 @@ const SPARE_FRAMES: u32 = 8192;
 pub(in crate::command) struct Parent<P: Platform> {
     pub(in crate::command) mm: Mm<P>,
     pub(in crate::command) space: Arc<Space<P>>,
+}
+
+/// The page of a thread's TID, the stack at the top of user memory, and a page of data below it.
+pub(super) struct ProgramPages {
+    pub(super) tid: PageRange,
+    pub(super) stack: PageRange,
+    pub(super) data: PageRange,
 }
 
 /// An error of the memory manager.
@@ -74,9 +83,6 @@ pub(super) fn frames_for(bytes: u64) -> u32 {
 
 impl<I: Isa> Parent<TableMachine<I>> {
     /// A process without memory, on a machine for `bytes` of it.
-    ///
-    /// # Errors
-    /// [`EvaluateError::Memory`], [`EvaluateError::Machine`].
     pub(super) fn without_contents(bytes: u64) -> Result<Self, EvaluateError> {
         let frames = frames_for(bytes);
         Self::on(TableMachine::try_new(frames)?, FrameRange::new(Pfn::new(0), Pfn::new(frames)))
@@ -87,9 +93,6 @@ impl Parent<HostMachine> {
     /// A process without memory, on a machine whose pages have contents.
     ///
     /// No other machine uses the memory at the same time.
-    ///
-    /// # Errors
-    /// [`EvaluateError::Machine`].
     pub(super) fn with_contents(memory: HostMemory) -> Result<Self, EvaluateError> {
         Self::on(HostMachine::new(memory, 1), memory.frames())
     }
@@ -97,9 +100,6 @@ impl Parent<HostMachine> {
 
 impl<P: Platform> Parent<P> {
     /// A process without memory, on a machine with these frames.
-    ///
-    /// # Errors
-    /// [`EvaluateError::Machine`].
     pub(in crate::command) fn on(machine: P, frames: FrameRange) -> Result<Self, EvaluateError> {
         let ranges = [frames];
         let nodes = [NodeSpec { id: NodeId::new(0), ranges: &ranges, cpus: CpuMask::of(CpuId::new(0)) }];
@@ -111,17 +111,20 @@ impl<P: Platform> Parent<P> {
     }
 
     /// Maps private memory and faults it in; at an address that the memory manager chooses, for 0.
-    ///
-    /// # Errors
-    /// [`EvaluateError::Machine`].
     pub(super) fn populate(&self, addr: VirtAddr, bytes: u64) -> Result<PageRange, EvaluateError> {
         self.map(addr, bytes, MapFlags::POPULATE)
     }
 
+    /// Maps and fills what a Linux program has beside the memory that it allocates.
+    pub(super) fn populate_program(&self) -> Result<ProgramPages, EvaluateError> {
+        let end = P::Isa::USER_END.raw();
+        let page = |addr: u64| VirtAddr::new(addr / PAGE_SIZE * PAGE_SIZE);
+        let data = self.populate(page(end / 3 * 2), PAGE_SIZE)?;
+        let stack = self.populate(page(end - STACK), STACK)?;
+        Ok(ProgramPages { tid: self.populate(VirtAddr::ZERO, PAGE_SIZE)?, stack, data })
+    }
+
     /// Maps private memory with more flags, as [`populate`](Self::populate) does.
-    ///
-    /// # Errors
-    /// [`EvaluateError::Machine`].
     pub(in crate::command) fn map(
         &self,
         addr: VirtAddr,
@@ -138,9 +141,6 @@ impl<P: Platform> Parent<P> {
     /// Cuts a mapping into `count` mappings of about the same size.
     ///
     /// Every other one is left out of core dumps, so that neighbours are not merged.
-    ///
-    /// # Errors
-    /// [`EvaluateError::Machine`].
     pub(super) fn cut(&self, range: PageRange, count: u64) -> Result<(), EvaluateError> {
         cuts(range.len(), count).skip(1).step_by(2).try_for_each(|(offset, len)| {
             self.mm.madvise(&self.space, range.start().add(offset), len, Advice::DontDump).map_err(failed)
@@ -148,17 +148,11 @@ impl<P: Platform> Parent<P> {
     }
 
     /// Lets later forks share page tables, or copy them.
-    ///
-    /// # Errors
-    /// [`EvaluateError::Machine`].
     pub(in crate::command) fn set(&self, mode: ForkMode) -> Result<(), EvaluateError> {
         self.set_word(mode.word())
     }
 
     /// Sets `cow_page_tables` to a word.
-    ///
-    /// # Errors
-    /// [`EvaluateError::Machine`].
     pub(super) fn set_word(&self, word: &str) -> Result<(), EvaluateError> {
         let setting = MmSetting::CowPageTables;
         let value = setting.parse(word).ok_or_else(|| failed(word))?;
@@ -166,9 +160,6 @@ impl<P: Platform> Parent<P> {
     }
 
     /// Stores to one page of a space.
-    ///
-    /// # Errors
-    /// [`EvaluateError::Machine`].
     pub(in crate::command) fn store(&self, space: &Space<P>, va: VirtAddr) -> Result<(), EvaluateError> {
         self.mm.fault(space, va, Access::Write).map(drop).map_err(failed)
     }
@@ -176,9 +167,6 @@ impl<P: Platform> Parent<P> {
     /// Stores to one page of a range, after the last child has ended.
     ///
     /// All tables that the parent has lent are its own again.
-    ///
-    /// # Errors
-    /// [`EvaluateError::Machine`].
     pub(super) fn take_back(&self, range: PageRange) -> Result<(), EvaluateError> {
         self.store(&self.space, range.start())
     }
@@ -186,17 +174,11 @@ impl<P: Platform> Parent<P> {
     /// Stores to every page of a range of the parent's.
     ///
     /// After the last child has ended, all its pages are exclusive again, and so are its tables.
-    ///
-    /// # Errors
-    /// [`EvaluateError::Machine`].
     pub(super) fn store_to_all(&self, range: PageRange) -> Result<(), EvaluateError> {
         range.iter().try_for_each(|va| self.store(&self.space, va))
     }
 
     /// Forks, and returns the CPU time that it took.
-    ///
-    /// # Errors
-    /// [`EvaluateError::Machine`].
     pub(in crate::command) fn fork(&self) -> Result<(Arc<Space<P>>, Duration), EvaluateError> {
         let clock = SpanClock::Cpu.start();
         let child = self.mm.fork(&self.space);
@@ -205,9 +187,6 @@ impl<P: Platform> Parent<P> {
     }
 
     /// The microseconds of a fork, whose child ends without an access.
-    ///
-    /// # Errors
-    /// [`EvaluateError::Machine`].
     pub(super) fn time_fork(&self) -> Result<f64, EvaluateError> {
         let (child, time) = self.fork()?;
         self.mm.end_space(&child);

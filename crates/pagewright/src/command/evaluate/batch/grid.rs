@@ -30,16 +30,14 @@ const SHARERS: [u32; 3] = [1, 10, 100];
 const DIRTY_CPUS: u16 = 8;
 /// The ends of the bands, of costs of a wait and of an entry, at which each program runs again.
 ///
-/// A batch saves least at the first. Programs with several processes run again at the first only,
-/// and those with more than ten not at all.
-const CORNERS: [(BandEnd, BandEnd); 4] = [
-    (BandEnd::Low, BandEnd::High),
-    (BandEnd::High, BandEnd::Low),
-    (BandEnd::Low, BandEnd::Low),
-    (BandEnd::High, BandEnd::High),
+/// Each has its name in JSON. A batch saves least at the first. Programs with several processes run
+/// again at the first only, and those with more than ten not at all.
+const CORNERS: [(&str, BandEnd, BandEnd); 4] = [
+    ("waits_low_entries_high", BandEnd::Low, BandEnd::High),
+    ("waits_high_entries_low", BandEnd::High, BandEnd::Low),
+    ("all_low", BandEnd::Low, BandEnd::Low),
+    ("all_high", BandEnd::High, BandEnd::High),
 ];
-/// Names of [`CORNERS`] in JSON.
-const CORNER_NAMES: [&str; 4] = ["waits_low_entries_high", "waits_high_entries_low", "all_low", "all_high"];
 /// The part of a wait that one wait for [`BATCH`] pages saves.
 pub(super) const SPARED: f64 = 1.0 - 1.0 / BATCH as f64;
 /// The part of it that we promise to save at least.
@@ -145,7 +143,7 @@ impl ModeCost {
             2..=10 => &CORNERS[..1],
             _ => &[],
         };
-        let at = |(waits, entries): &(BandEnd, BandEnd)| {
+        let at = |(_, waits, entries): &(&str, BandEnd, BandEnd)| {
             setup.run(mode, given.clone().with_flushes_at(*waits, *entries), rounds)
         };
         let corners = corners.iter().map(at).collect::<Result<Vec<_>, _>>()?;
@@ -205,9 +203,6 @@ fn saved_part(before: &PageOutCosts, after: &PageOutCosts) -> Option<f64> {
 
 impl Cell {
     /// Runs the program of the series on a machine.
-    ///
-    /// # Errors
-    /// [`EvaluateError::Machine`].
     pub(super) fn of_the_series(profile: &'static str, cpus: u16) -> Result<Self, EvaluateError> {
         Self::run(Setup::of_the_series(profile, cpus), ROUNDS)
     }
@@ -250,7 +245,7 @@ impl Cell {
     /// and issue the invalidation.
     pub(super) fn wait_share_of_flush(&self) -> Result<Stats, EvaluateError> {
         let given = self.setup.given_profile()?;
-        let corners = CORNERS.map(|(waits, entries)| given.clone().with_flushes_at(waits, entries));
+        let corners = CORNERS.map(|(_, waits, entries)| given.clone().with_flushes_at(waits, entries));
         let profiles = [&given].into_iter().chain(&corners);
         let share = |(paged_out, profile): (&PageOutCosts, &Profile)| {
             let rest = [Cost::EntrySwap, Cost::DsbLocal, Cost::Tlbi].map(|cost| profile.cost(cost).raw());
@@ -385,8 +380,8 @@ fn run_of(cell: &Cell, mode: FlushMode, cost: &ModeCost) -> Run {
         ("paging_out_ns".to_owned(), nanos(paging.raw())),
         ("waiting_ns".to_owned(), nanos(waited.raw())),
     ]);
-    let corners = CORNER_NAMES.iter().zip(&cost.corners);
-    modelled.extend(corners.map(|(name, costs)| (format!("elapsed_ns_{name}"), nanos(costs.elapsed.raw()))));
+    let corners = CORNERS.iter().zip(&cost.corners);
+    modelled.extend(corners.map(|((name, ..), costs)| (format!("elapsed_ns_{name}"), nanos(costs.elapsed.raw()))));
     let counters = counters.0.iter().map(|(name, count)| ((*name).to_owned(), *count));
     let input = format!("{pages} pages {}", if cell.setup.stores { "stored to" } else { "read" });
     Run {

@@ -7,9 +7,6 @@ use super::published::PUBLISHED;
 use crate::show::grouped;
 
 /// Pages out the program of the series on its two machines.
-///
-/// # Errors
-/// [`EvaluateError::Machine`].
 pub(in super::super) fn headline(context: &Context<'_>) -> Result<Headline, EvaluateError> {
     context.show_step("paging out on arm64, a wait per page and a wait per batch");
     let phone = Cell::of_the_series(PHONE, 8)?;

@@ -36,17 +36,11 @@ pub(super) struct CacheMeasurements(pub(super) ClearMeasurements);
 
 impl Bench {
     /// Sets up 3 GiB of memory, or 8 GiB at full scale, and poisons it.
-    ///
-    /// # Errors
-    /// [`EvaluateError::Memory`], [`EvaluateError::Machine`].
     pub(super) fn new(scale: Scale) -> Result<Self, EvaluateError> {
         Self::with_frames(if scale == Scale::Full { 8 } else { 3 } * Order::PUD.frames(), scale)
     }
 
     /// Sets up so many frames, a multiple of 2 MiB, and poisons them.
-    ///
-    /// # Errors
-    /// [`EvaluateError::Memory`], [`EvaluateError::Machine`].
     pub(super) fn with_frames(frames: u32, scale: Scale) -> Result<Self, EvaluateError> {
         let memory = HostMemory::try_new(frames)?;
         let blocks = (0..frames).step_by(Order::PMD.frames() as usize);
@@ -118,9 +112,6 @@ impl Bench {
     }
 
     /// Maps private memory, which is faulted in later.
-    ///
-    /// # Errors
-    /// [`EvaluateError::Machine`].
     pub(super) fn map(&self, space: &Space<HostMachine>, bytes: u64) -> Result<VirtAddr, EvaluateError> {
         let flags = MapFlags::PRIVATE | MapFlags::ANONYMOUS;
         let request = MapRequest { addr: VirtAddr::ZERO, len: bytes, rights: Rights::RW, flags, file: None };
@@ -128,9 +119,6 @@ impl Bench {
     }
 
     /// The first frame of the huge page that a fault has mapped.
-    ///
-    /// # Errors
-    /// [`EvaluateError::Machine`].
     pub(super) fn huge_page(&self, space: &Space<HostMachine>, va: VirtAddr) -> Result<Pfn, EvaluateError> {
         let leaf = space.map().read().tables(self.mm.tlb()).peek(va).leaf();
         let huge = leaf.filter(|leaf| leaf.level() == Level::PMD);
@@ -138,9 +126,6 @@ impl Bench {
     }
 
     /// Sets `transparent_hugepage.enabled`.
-    ///
-    /// # Errors
-    /// [`EvaluateError::Machine`].
     pub(super) fn enable_huge(&self, word: &str) -> Result<(), EvaluateError> {
         let value = MmSetting::ThpEnabled.parse(word).ok_or_else(|| failed(word))?;
         self.mm.settings().set(MmSetting::ThpEnabled, value).map_err(failed)

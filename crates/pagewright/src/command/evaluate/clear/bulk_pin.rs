@@ -25,9 +25,6 @@ pub(super) struct BulkPins {
 }
 
 /// Measures both kinds of pins, in turns.
-///
-/// # Errors
-/// [`EvaluateError::Machine`].
 pub(super) fn measure(context: &Context<'_>, bench: &Bench) -> Result<BulkPins, EvaluateError> {
     context.show_step("pinning memory for a device");
     let [plain, hinted] =

@@ -60,17 +60,7 @@ impl CompileJob {
         let out = self.0.path();
         let began = Instant::now();
         let mut command = Command::new("rustc");
-        command.args([
-            "--crate-type",
-            "lib",
-            "--edition",
-            "2021",
-            "--emit",
-            "obj",
-            "-C",
-            "codegen-units=1",
-            "--out-dir",
-        ]);
+        command.args("--crate-type lib --edition 2021 --emit obj -C codegen-units=1 --out-dir".split(' '));
         let status = command.arg(out).arg(self.source()).stdout(Stdio::null()).stderr(Stdio::null()).status().ok()?;
         status.success().then(|| began.elapsed().as_secs_f64())
     }

@@ -37,9 +37,6 @@ pub(super) struct Faults {
 const POLICIES: [ClearPolicy; 2] = [ClearPolicy::Uncached, ClearPolicy::Auto];
 
 /// Measures demand faults on cold and on hot frames.
-///
-/// # Errors
-/// [`EvaluateError::Machine`].
 pub(super) fn measure(context: &Context<'_>, bench: &Bench) -> Result<Faults, EvaluateError> {
     context.show_step("taking demand faults");
     let most = if bench.scale == Scale::Full { 6 } else { 2 };

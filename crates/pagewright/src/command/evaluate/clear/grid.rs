@@ -128,9 +128,6 @@ pub(super) struct ClearCells {
 const RING: u64 = 1 << 30;
 
 /// Measures all cells.
-///
-/// # Errors
-/// [`EvaluateError::Machine`], [`EvaluateError::NotZero`].
 pub(super) fn measure(context: &Context<'_>, bench: &Bench) -> Result<ClearCells, EvaluateError> {
     let mut grid = ClearCells { cells: Vec::new(), checked_bytes: 0 };
     let methods: Vec<Method> = bench.backends().map(Method::Only).chain([Method::Auto]).collect();

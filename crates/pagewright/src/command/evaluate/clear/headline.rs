@@ -12,9 +12,6 @@ const MACHINE: u32 = 2 * Order::PUD.frames();
 const VM: u64 = Order::PUD.bytes();
 
 /// Clears a VM's memory by each method in turns, on one CPU.
-///
-/// # Errors
-/// [`EvaluateError::Memory`], [`EvaluateError::Machine`], [`EvaluateError::NotZero`].
 pub(in super::super) fn headline(context: &Context<'_>) -> Result<Headline, EvaluateError> {
     context.show_step("clearing a VM's memory, through the cache and past it");
     let bench = Bench::with_frames(MACHINE, Scale::Quick)?;

@@ -18,8 +18,13 @@ use pagewright_tlb::frames::ClearPolicy;
 use pagewright_types::{Access, Order};
 use std::sync::atomic::Ordering;
 
-/// The parts of a sample, in microseconds.
-const PARTS: [&str; 4] = ["fault_us", "first_use_us", "hot_set_us", "all_us"];
+/// The parts of a sample, in microseconds, in tables and in JSON.
+const PARTS: [(&str, &str); 4] = [
+    ("µs of the fault", "fault_us"),
+    ("of the first use", "first_use_us"),
+    ("of a hot set of 1 MiB", "hot_set_us"),
+    ("all", "all_us"),
+];
 /// Huge pages in a sample, by state of the frames: one again and again, or more than any cache.
 const FRAMES: [(&str, u64, u32); 2] = [("hot", 1, 32), ("cold", 512, 1)];
 /// Pages of a cold mapping that are timed.
@@ -39,9 +44,6 @@ pub(super) struct HugeFaults {
 }
 
 /// Measures faults on hot and on cold frames.
-///
-/// # Errors
-/// [`EvaluateError::Machine`].
 pub(super) fn measure(context: &Context<'_>, bench: &Bench) -> Result<HugeFaults, EvaluateError> {
     context.show_step("taking faults of 2 MiB");
     let chain = chain();
@@ -106,10 +108,9 @@ impl HugeFaults {
             let cached = self.rows.iter().find(|other| other.state == row.state && other.method == CACHED);
             cached.map(|cached| Stats::of_ratios(&row.samples[3], &cached.samples[3]))
         };
-        let head = ["µs of the fault", "of the first use", "of a hot set of 1 MiB", "all"];
         let fixed = Grid::of("Faults of 2 MiB, the first use of the page, and a hot set after them", &self.rows)
             .texts(["frames", "by"], |row| [row.state, row.method]);
-        let parts = head.into_iter().zip(PARTS).enumerate().fold(fixed, |grid, (at, (head, name))| {
+        let parts = PARTS.into_iter().enumerate().fold(fixed, |grid, (at, (head, name))| {
             grid.measured(head, name, |row| Stats::of(row.samples[at].clone()))
         });
         parts

@@ -31,9 +31,6 @@ pub(crate) struct JudgedClears {
 }
 
 /// Faults huge pages in on one CPU and reads them on another.
-///
-/// # Errors
-/// [`EvaluateError::Memory`], [`EvaluateError::Machine`].
 pub(crate) fn judge() -> Result<JudgedClears, EvaluateError> {
     let bench = Bench::with_frames(FRAMES, Scale::Quick)?;
     bench.enable_huge("always")?;

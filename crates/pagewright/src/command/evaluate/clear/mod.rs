@@ -89,7 +89,7 @@ fn evaluation(scale: Scale, facts: &HostFacts, bench: &Bench, results: &ClearRes
         title: "uncached clearing of huge pages",
         isa: if cfg!(target_arch = "aarch64") { "arm64" } else { "x86-64" },
         config: BTreeMap::from([
-            ("scale".to_owned(), if scale == Scale::Full { "full" } else { "quick" }.to_owned()),
+            ("scale".to_owned(), scale.name().to_owned()),
             ("stores".to_owned(), bench.backends().map(|backend| backend.name()).collect::<Vec<_>>().join(", ")),
         ]),
         measured_on: measured_on(facts, bench, &results.cache),
@@ -130,9 +130,7 @@ fn notes(facts: &HostFacts, results: &ClearResults) -> Vec<String> {
             "In a virtual machine, other guests may use the same memory and part of the last-level cache.".to_owned(),
         );
     }
-    if facts.load_percent as usize > 100 * facts.cpus.max(1) / 2 {
-        notes.push("This computer was busy: compare ratios, not GB/s.".to_owned());
-    }
+    notes.extend(super::busy_note(facts, "GB/s"));
     notes.push("Linux's figure includes the time in which the hypervisor backs free pages again.".to_owned());
     if results.grid.movnti_is_slow() {
         notes.push(

@@ -130,9 +130,6 @@ pub(super) fn walk(chain: &[Line]) -> f64 {
 }
 
 /// Measures all methods, sizes and histories.
-///
-/// # Errors
-/// [`EvaluateError::Machine`].
 pub(super) fn measure(context: &Context<'_>, bench: &Bench) -> Result<Pollution, EvaluateError> {
     context.show_step("reading a hot set after a clear");
     let chain = chain();

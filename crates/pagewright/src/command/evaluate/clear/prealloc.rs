@@ -57,9 +57,6 @@ pub(super) const OURS: &str = "ours, auto";
 pub(super) const LINUX: &str = "Linux, MADV_POPULATE_WRITE";
 
 /// Measures all methods, on one CPU and on all CPUs.
-///
-/// # Errors
-/// [`EvaluateError::Machine`], [`EvaluateError::NotZero`].
 pub(super) fn measure(context: &Context<'_>, bench: &Bench) -> Result<Prealloc, EvaluateError> {
     let gibibytes = if bench.scale == Scale::Full { 6 } else { 1 };
     let bytes = gibibytes * Order::PUD.bytes();
@@ -83,9 +80,6 @@ pub(super) fn measure(context: &Context<'_>, bench: &Bench) -> Result<Prealloc, 
 }
 
 /// Measures a pool of `bytes` in folios of 2 MiB, on one CPU.
-///
-/// # Errors
-/// [`EvaluateError::Machine`], [`EvaluateError::NotZero`].
 pub(super) fn on_one_cpu(bench: &Bench, bytes: u64) -> Result<Prealloc, EvaluateError> {
     Ok(Prealloc { bytes, rows: rows_on(bench, bytes, 1)? })
 }

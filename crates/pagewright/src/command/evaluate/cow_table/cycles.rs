@@ -14,16 +14,13 @@ use super::super::plot::size;
 use super::super::rounds::in_turns;
 use super::super::{EvaluateError, Figures, Grid, Run, Stats};
 use super::LARGEST_IN_MATRIX;
-use super::parent::{ForkMode, Parent, SpanClock, failed};
+use super::parent::{ForkMode, Parent, ProgramPages, SpanClock, failed};
 use super::random::Random;
-use pagewright_arch::Isa;
 use pagewright_host::{HostMemory, Platform};
 use pagewright_mm::MapFlags;
-use pagewright_types::{Counter, Level, PAGE_SIZE, VirtAddr};
+use pagewright_types::{Counter, Level, VirtAddr};
 
 const MIB: u64 = 1 << 20;
-/// Bytes of a stack.
-const STACK: u64 = 132 << 10;
 
 /// Which pages of its memory the parent has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,9 +129,6 @@ pub(super) struct CycleTimes {
 
 impl CycleTimes {
     /// Runs a cycle again and again on a machine with this memory.
-    ///
-    /// # Errors
-    /// [`EvaluateError::Machine`].
     pub(super) fn measure(memory: HostMemory, cycle: Cycle, rounds: usize) -> Result<Self, EvaluateError> {
         let server = Server::new(Parent::with_contents(memory)?, cycle)?;
         let rounds: [Vec<_>; 3] = in_turns(rounds, |way| {
@@ -177,15 +171,8 @@ pub(super) struct Server<P: Platform> {
 
 impl<P: Platform> Server<P> {
     /// Gives a process without memory the memory of a cycle.
-    ///
-    /// # Errors
-    /// [`EvaluateError::Machine`].
     pub(super) fn new(parent: Parent<P>, cycle: Cycle) -> Result<Self, EvaluateError> {
-        let end = P::Isa::USER_END.raw();
-        let page = |addr: u64| VirtAddr::new(addr / PAGE_SIZE * PAGE_SIZE);
-        let data = parent.populate(page(end / 3 * 2), PAGE_SIZE)?;
-        let stack = parent.populate(page(end - STACK), STACK)?;
-        let tid = parent.populate(VirtAddr::ZERO, PAGE_SIZE)?;
+        let ProgramPages { tid, stack, data } = parent.populate_program()?;
         let pages = match cycle.density {
             Density::Dense => parent.populate(VirtAddr::ZERO, cycle.bytes)?.iter().collect::<Vec<_>>(),
             Density::OnePerTable => {
@@ -200,17 +187,11 @@ impl<P: Platform> Server<P> {
     }
 
     /// Sets what later forks do with page tables.
-    ///
-    /// # Errors
-    /// [`EvaluateError::Machine`].
     pub(super) fn set(&self, mode: ForkMode) -> Result<(), EvaluateError> {
         self.parent.set(mode)
     }
 
     /// One cycle.
-    ///
-    /// # Errors
-    /// [`EvaluateError::Machine`].
     pub(super) fn run(&self) -> Result<(), EvaluateError> {
         let Parent { mm, space } = &self.parent;
         let child = mm.fork(space).map_err(failed)?;

@@ -81,9 +81,6 @@ pub(super) struct Fallback {
 }
 
 /// Makes all forks.
-///
-/// # Errors
-/// [`EvaluateError::Memory`], [`EvaluateError::Machine`].
 pub(super) fn measure() -> Result<Vec<Fallback>, EvaluateError> {
     FORKS.into_iter().map(|(bytes, setting, before)| Fallback::of(bytes, setting, before)).collect()
 }

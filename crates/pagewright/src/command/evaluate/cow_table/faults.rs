@@ -55,9 +55,6 @@ pub(super) struct FaultCosts {
 }
 
 /// Measures both orders on a machine with this memory.
-///
-/// # Errors
-/// [`EvaluateError::Machine`].
 pub(super) fn measure(memory: HostMemory, bytes: u64, rounds: usize) -> Result<Vec<FaultCosts>, EvaluateError> {
     StoreOrder::ALL.into_iter().map(|order| FaultCosts::measure(memory, bytes, order, rounds)).collect()
 }

@@ -69,9 +69,6 @@ pub(super) struct ForkResults {
 }
 
 /// Measures all parents of the scale.
-///
-/// # Errors
-/// [`EvaluateError::Memory`], [`EvaluateError::Machine`].
 pub(super) fn measure(context: &Context<'_>) -> Result<ForkResults, EvaluateError> {
     let available = available();
     let largest = match context.scale {
@@ -102,9 +99,6 @@ fn rounds(scale: Scale, bytes: u64) -> usize {
 
 impl ForkTimes {
     /// Forks a parent of `bytes` in `mappings` mappings.
-    ///
-    /// # Errors
-    /// [`EvaluateError::Memory`], [`EvaluateError::Machine`].
     pub(super) fn measure(bytes: u64, mappings: u64, rounds: usize, linux: bool) -> Result<Self, EvaluateError> {
         let linux = if linux { linux_times(bytes, mappings, rounds) } else { Vec::new() };
         let parent = Parent::<TableMachine<X86_64>>::without_contents(bytes)?;
@@ -156,9 +150,6 @@ fn linux_times(bytes: u64, mappings: u64, rounds: usize) -> Vec<f64> {
 
 impl ForkCounts {
     /// Counts a fork of a parent of `bytes` in one mapping in each way.
-    ///
-    /// # Errors
-    /// [`EvaluateError::Memory`], [`EvaluateError::Machine`].
     pub(super) fn of_parent(bytes: u64) -> Result<[Self; 2], EvaluateError> {
         let parent = Parent::<TableMachine<X86_64>>::without_contents(bytes)?;
         let range = parent.populate(VirtAddr::ZERO, bytes)?;

@@ -27,9 +27,6 @@ fn replay_shell(mode: ForkMode) -> Result<ReplayReport, EvaluateError> {
 }
 
 /// Counts the forks of both.
-///
-/// # Errors
-/// [`EvaluateError::Memory`], [`EvaluateError::Machine`].
 pub(in super::super) fn headline(context: &Context<'_>) -> Result<Headline, EvaluateError> {
     context.show_step("forks of a parent of 1 GiB, and of a shell script");
     let tables = memory::measure::<X86_64>(SERIES_PARENT)?;

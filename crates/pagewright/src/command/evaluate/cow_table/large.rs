@@ -49,9 +49,6 @@ pub(super) struct LargeSpace {
 
 impl LargeSpace {
     /// Measures a small and a large space in turns.
-    ///
-    /// # Errors
-    /// [`EvaluateError::Memory`], [`EvaluateError::Machine`].
     pub(super) fn measure(bytes: [u64; 2], rounds: usize) -> Result<Self, EvaluateError> {
         let [small, large] = bytes.map(SizedSpace::new);
         let spaces = [small?, large?];

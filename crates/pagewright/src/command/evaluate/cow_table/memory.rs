@@ -8,14 +8,11 @@
 
 use super::super::{EvaluateError, Figures, Grid};
 use super::pages::PageMemory;
-use super::parent::{ForkMode, Parent, failed};
+use super::parent::{ForkMode, Parent, ProgramPages, failed};
 use pagewright_arch::Isa;
 use pagewright_host::{Arc, TableMachine};
 use pagewright_mm::Space;
 use pagewright_types::{Gauge, IsaKind, PAGE_SIZE, VirtAddr};
-
-/// Bytes of a stack.
-const STACK: u64 = 132 << 10;
 
 /// The tables of a child at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,20 +41,12 @@ pub(super) struct TableMemory {
 }
 
 /// Forks a parent of `bytes` in each way.
-///
-/// # Errors
-/// [`EvaluateError::Memory`], [`EvaluateError::Machine`].
 pub(super) fn measure<I: Isa>(bytes: u64) -> Result<Vec<TableMemory>, EvaluateError> {
     let parent = Parent::<TableMachine<I>>::without_contents(bytes)?;
-    let end = I::USER_END.raw();
-    let page = |addr: u64| VirtAddr::new(addr / PAGE_SIZE * PAGE_SIZE);
-    let data = parent.populate(page(end / 3 * 2), PAGE_SIZE)?;
-    let stack = parent.populate(page(end - STACK), STACK)?;
-    let tid = parent.populate(VirtAddr::ZERO, PAGE_SIZE)?;
+    let ProgramPages { tid, stack, data } = parent.populate_program()?;
     let memory = parent.populate(VirtAddr::ZERO, bytes)?;
-    let first = |range: pagewright_types::PageRange| range.start();
     let stores =
-        [("its TID", first(tid)), ("its stack", VirtAddr::new(stack.end().raw() - 1)), ("its data", first(data))];
+        [("its TID", tid.start()), ("its stack", VirtAddr::new(stack.end().raw() - 1)), ("its data", data.start())];
     let all = [memory, data, stack, tid];
     let run = |mode| {
         parent.set(mode)?;

@@ -38,7 +38,7 @@ mod snapshot;
 #[cfg(test)]
 mod tests;
 
-use super::{Context, EvaluateError, Evaluation, Scale, measured_on, parent, run_parallel};
+use super::{Context, EvaluateError, Evaluation, Scale, busy_note, measured_on, parent, run_parallel};
 use crate::command::CommandError;
 use cycles::CycleTimes;
 use fallbacks::Fallback;
@@ -166,7 +166,7 @@ fn evaluation(scale: Scale, facts: &HostFacts, results: &CowTableResults) -> Eva
         title: "page tables that fork shares",
         isa: "x86-64, arm64",
         config: BTreeMap::from([
-            ("scale".to_owned(), if scale == Scale::Full { "full" } else { "quick" }.to_owned()),
+            ("scale".to_owned(), scale.name().to_owned()),
             ("cow_page_tables".to_owned(), "never (classic), always (shared), auto".to_owned()),
         ]),
         measured_on: measured_on(facts),
@@ -190,8 +190,6 @@ fn notes(facts: &HostFacts, results: &CowTableResults) -> Vec<String> {
             results.forks.available >> 21
         ),
     ];
-    if facts.load_percent as usize > 100 * facts.cpus.max(1) / 2 {
-        notes.push("This computer was busy: compare ratios, not µs.".to_owned());
-    }
+    notes.extend(busy_note(facts, "µs"));
     notes
 }

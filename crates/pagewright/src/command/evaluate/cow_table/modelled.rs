@@ -25,9 +25,6 @@ pub(super) struct ModelledCycle {
 
 impl ModelledCycle {
     /// Runs a cycle in each way, on a machine of its own.
-    ///
-    /// # Errors
-    /// [`EvaluateError::Machine`].
     pub(super) fn run(isa: IsaKind, cycle: Cycle) -> Result<Self, EvaluateError> {
         let picos = match isa {
             IsaKind::X86_64 => picos::<X86_64>,

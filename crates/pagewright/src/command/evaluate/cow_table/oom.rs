@@ -33,9 +33,6 @@ pub(super) struct OomChoice {
 
 impl OomChoice {
     /// Forks a parent of `bytes` so often; the child in the middle stores to `stored` bytes.
-    ///
-    /// # Errors
-    /// [`EvaluateError::Memory`], [`EvaluateError::Machine`].
     pub(super) fn measure(mode: ForkMode, bytes: u64, forks: usize, stored: u64) -> Result<Self, EvaluateError> {
         let tables = (bytes / Level::PMD.span()) as u32 + Level::MOST as u32;
         let frames = frames_for(bytes + stored) + forks as u32 * tables;

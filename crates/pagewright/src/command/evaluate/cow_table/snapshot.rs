@@ -17,13 +17,19 @@ use super::random::Random;
 use pagewright_host::HostMemory;
 use pagewright_types::VirtAddr;
 
-/// The figures of a snapshot, in the order of a row.
-pub(super) const FIGURES: [&str; 6] = ["pause µs", "p50 ns", "p99 ns", "p99.9 ns", "max ns", "all stores and pause ms"];
+/// The figures of a snapshot in tables and in JSON.
+const FIGURES: [(&str, &str); 6] = [
+    ("pause µs", "pause_us"),
+    ("p50 ns", "store_p50_ns"),
+    ("p99 ns", "store_p99_ns"),
+    ("p99.9 ns", "store_p999_ns"),
+    ("max ns", "store_max_ns"),
+    ("all stores and pause ms", "total_ms"),
+];
 /// The place among [`FIGURES`] of the pause, of the 99th percentile, and of the sum of all.
 pub(super) const PAUSE: usize = 0;
 pub(super) const TAIL: usize = 2;
 pub(super) const ALL_STORES: usize = 5;
-const NAMES: [&str; 6] = ["pause_us", "store_p50_ns", "store_p99_ns", "store_p999_ns", "store_max_ns", "total_ms"];
 
 /// Snapshots in both ways.
 pub(super) struct Snapshots {
@@ -36,9 +42,6 @@ pub(super) struct Snapshots {
 
 impl Snapshots {
     /// Takes snapshots of a parent of `bytes`, which stores to one page in `one_in` meanwhile.
-    ///
-    /// # Errors
-    /// [`EvaluateError::Machine`].
     pub(super) fn measure(memory: HostMemory, bytes: u64, one_in: usize, rounds: usize) -> Result<Self, EvaluateError> {
         let parent = Parent::with_contents(memory)?;
         let range = parent.populate(VirtAddr::ZERO, bytes)?;
@@ -81,13 +84,13 @@ impl Snapshots {
 
     pub(super) fn figures(&self) -> Figures {
         let runs = ForkMode::BOTH.into_iter().map(|mode| {
-            let measured = NAMES.iter().zip(0..).map(|(name, figure)| ((*name).to_owned(), self.stats(mode, figure)));
+            let measured = FIGURES.iter().zip(0..).map(|((_, name), of)| ((*name).to_owned(), self.stats(mode, of)));
             let input = format!("a parent of {}, {} stores", size(self.bytes), self.stores);
             Run { measured: measured.collect(), ..Run::of(format!("snapshot, {}", mode.name()), input) }
         });
         let title = format!("A snapshot of {}, the parent's first stores to {} pages", size(self.bytes), self.stores);
         Grid::of(title, FIGURES.iter().enumerate())
-            .text("figure", |(_, name)| **name)
+            .text("figure", |(_, (name, _))| *name)
             .texts(["classic", "shared"], |(at, _)| ForkMode::BOTH.map(|mode| self.stats(mode, *at)))
             .text("classic/shared", |(at, _)| self.gain(*at))
             .with_runs(runs)

@@ -8,9 +8,6 @@ use super::rows::{FlushPart, RunPart, each};
 use crate::show::grouped;
 
 /// Runs a few rounds of the look-ups, with batched flushes and with deferred ones.
-///
-/// # Errors
-/// [`EvaluateError::Machine`].
 pub(in super::super) fn headline(context: &Context<'_>) -> Result<Headline, EvaluateError> {
     let inputs = look_ups(context, &[TierMachine::headline()?])?;
     let of = |column| inputs.iter().find_map(|inputs| inputs.of(column));

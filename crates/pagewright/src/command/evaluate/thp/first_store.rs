@@ -22,9 +22,6 @@ pub(super) struct FirstStores(pub(super) [Vec<f64>; ORDERS.len()]);
 
 impl FirstStores {
     /// Measures all orders in turns.
-    ///
-    /// # Errors
-    /// [`EvaluateError::Memory`], [`EvaluateError::Machine`].
     pub(super) fn measure(context: &Context<'_>) -> Result<Self, EvaluateError> {
         context.show_step("first stores to memory of each size of page");
         let rounds = if context.scale == Scale::Full { 45 } else { 9 };

@@ -28,9 +28,6 @@ pub(super) struct ForkRow {
 }
 
 /// Measures forks by value of `transparent_hugepage.enabled`; the mapping is advised.
-///
-/// # Errors
-/// [`EvaluateError::Memory`], [`EvaluateError::Machine`].
 pub(super) fn measure(context: &Context<'_>) -> Result<Vec<ForkRow>, EvaluateError> {
     let rounds = if context.scale == Scale::Full { 25 } else { 5 };
     let mut rows = Vec::new();

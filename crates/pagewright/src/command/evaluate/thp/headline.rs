@@ -8,9 +8,6 @@ use super::{operations, story};
 use crate::show::grouped;
 
 /// Runs a dense and a sparse heap without and with huge pages, and counts what a folio costs.
-///
-/// # Errors
-/// [`EvaluateError::Memory`], [`EvaluateError::Machine`].
 pub(in super::super) fn headline(context: &Context<'_>) -> Result<Headline, EvaluateError> {
     context.show_step("heaps without and with huge pages");
     let runs = |program| run_parallel(["never", "always"], |word| ProgramRun::run(program, word));

@@ -88,7 +88,7 @@ fn evaluation(scale: Scale, facts: &HostFacts, results: &ThpResults) -> Evaluati
         isa: "x86-64",
         config: BTreeMap::from([
             ("build".to_owned(), format!("{debug} debug assertions")),
-            ("scale".to_owned(), if scale == Scale::Full { "full" } else { "quick" }.to_owned()),
+            ("scale".to_owned(), scale.name().to_owned()),
         ]),
         measured_on: measured_on(facts),
         figures: parts.into_iter().collect(),

@@ -79,9 +79,6 @@ impl ProgramRun {
 }
 
 /// Runs the programs, each with all words in parallel.
-///
-/// # Errors
-/// [`EvaluateError::Machine`].
 pub(super) fn run(context: &Context<'_>) -> Result<Vec<ProgramRun>, EvaluateError> {
     let mut runs = Vec::new();
     for program in std::iter::once(COMPILE).chain(HEAPS) {

@@ -69,9 +69,6 @@ impl Story {
 }
 
 /// Tells the story.
-///
-/// # Errors
-/// [`EvaluateError::Memory`], [`EvaluateError::Machine`].
 pub(super) fn tell() -> Result<Vec<StoryEvent>, EvaluateError> {
     let parent = Parent::without_contents(16 << 20)?;
     enable(&parent, "always")?;
