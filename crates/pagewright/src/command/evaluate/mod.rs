@@ -34,7 +34,7 @@ use crate::progress::StepProgress;
 use crate::show::cpus;
 #[cfg(test)]
 pub(crate) use claim::verdicts;
-pub(crate) use claim::{Claim, ClaimRow, FigureKind, OurFigure, claims_of, promised, published};
+pub(crate) use claim::{Claim, ClaimHead, ClaimRow, FigureKind, OurFigure, claims_of, promised, published};
 pub(crate) use clear::judged::judge as judge_clears;
 pub(crate) use document::{Evaluation, Figures, Plot, PlotAxis, PlotScale, Run, Series};
 pub(crate) use grid::Grid;

@@ -2,7 +2,9 @@
 
 use super::super::FigureKind::{self, Measured, Modelled};
 use super::super::plot::size;
-use super::super::{Claim, ClaimRow, LeastStats, Limit, OurFigure, Stats, Unit, claims_of, promised, published};
+use super::super::{
+    Claim, ClaimHead, ClaimRow, LeastStats, Limit, OurFigure, Stats, Unit, claims_of, promised, published,
+};
 use super::cycles::{ChildWork, Cycle, CycleTimes, Density};
 use super::fallbacks::Fallback;
 use super::faults::{FaultCosts, StoreOrder};
@@ -38,20 +40,24 @@ pub(super) fn claims(results: &CowTableResults) -> Vec<Claim> {
 
 const KB_OF_A_TABLE: f64 = (PAGE_SIZE >> 10) as f64;
 const AFTER_STORES: &str = "Private tables of a child after stores to its TID, stack and data";
+const WITH_SHARED: &str = "VmRSS and VmPTE of the series leave out what is shared; ours include it, as Linux counts a page that \
+     several processes map";
 const NO_ENTRY: &str = "the exception and the rest of fork(2); contents of pages";
 /// Why a fork of the largest parent may take longer than the same accesses of a small one.
 const COLD: &str = "a classic fork of the same parent ran just before, and has filled the caches with its entries";
 
 /// The tables of a child before and after its first stores, with both ways to fork.
 const TABLES: [ClaimRow<[TableMemory]>; 3] = [
-    promised("Private tables of a child before its first store", Limit::exactly(KB_OF_A_TABLE, Unit::Kilobytes).noting("the root alone")).counted(|of| child_tables(of, false)),
-    published(AFTER_STORES, SERIES, Limit::fall([2096.0, 44.0], Unit::Kilobytes).noting("VmPTE")).because(
-        "VmRSS and VmPTE of the series leave out what is shared; ours include it, as Linux counts a page that several \
-         processes map",
-    ).counted(|of| {
-        child_tables(of, true)
-    }),
-    promised(AFTER_STORES, Limit::at_most(8.0 * KB_OF_A_TABLE, Unit::Kilobytes).noting("eight tables")).counted(|of| child_tables(of, true)),
+    promised(
+        "Private tables of a child before its first store",
+        Limit::exactly(KB_OF_A_TABLE, Unit::Kilobytes).noting("the root alone"),
+    )
+    .counted(|of| child_tables(of, false)),
+    published(AFTER_STORES, SERIES, Limit::fall([2096.0, 44.0], Unit::Kilobytes).noting("VmPTE"))
+        .because(WITH_SHARED)
+        .counted(|of| child_tables(of, true)),
+    promised(AFTER_STORES, Limit::at_most(8.0 * KB_OF_A_TABLE, Unit::Kilobytes).noting("eight tables"))
+        .counted(|of| child_tables(of, true)),
 ];
 
 /// Kilobytes of a child's own tables, classic and shared, before or after its stores.
@@ -221,11 +227,21 @@ const HARD_GAIN: Limit = Limit::at_least(0.8, Unit::Times);
 const fn matrix(kind: FigureKind) -> [ClaimRow<Matrix>; 4] {
     let (all, hard) = ("Cycles of the matrix", "Cycles that store to one page under each table");
     [
-        promised(all, GAIN).up_to(LARGEST_IN_MATRIX).by(kind, |matrix| matrix.least(0, false)),
-        promised(hard, HARD_GAIN).up_to(LARGEST_IN_MATRIX).by(kind, |matrix| matrix.least(0, true)),
-        promised(all, GAIN).up_to(LARGEST_IN_MATRIX).by(kind, |matrix| matrix.least(1, false)),
-        promised(hard, HARD_GAIN).up_to(LARGEST_IN_MATRIX).by(kind, |matrix| matrix.least(1, true)),
+        gain_of(all, GAIN, kind).by(kind, |matrix| matrix.least(0, false)),
+        gain_of(hard, HARD_GAIN, kind).by(kind, |matrix| matrix.least(0, true)),
+        gain_of(all, GAIN, kind).by(kind, |matrix| matrix.least(1, false)),
+        gain_of(hard, HARD_GAIN, kind).by(kind, |matrix| matrix.least(1, true)),
     ]
+}
+
+const fn gain_of(what: &'static str, limit: Limit, kind: FigureKind) -> ClaimHead {
+    let head = promised(what, limit).up_to(LARGEST_IN_MATRIX);
+    match kind {
+        Measured => head.leaving_out("exceptions, and the rest of the system calls"),
+        _ => head
+            .leaving_out("exceptions, the rest of the system calls, and cache misses")
+            .resting_on("the costs of the profile (docs/machine.md)"),
+    }
 }
 
 impl Matrix {
@@ -237,22 +253,11 @@ impl Matrix {
         let (below, of) = (cells().filter(|cell| cell.gains[way].p90 < limit).count(), cells().count());
         let figure = OurFigure::least(&least, |cell| cell.cycle.labels().join(", "));
         // A figure that is the same in every run has no band.
-        let is_modelled = least.median.0.samples == 1;
-        let [band, leaves_out, rests_on] = if is_modelled {
-            [
-                "",
-                "exceptions, the rest of the system calls, and cache misses",
-                "the costs of the profile (docs/machine.md)",
-            ]
-        } else {
-            [" over their whole band", "exceptions, and the rest of the system calls", ""]
-        };
+        let band = if least.median.0.samples == 1 { "" } else { " over their whole band" };
         Some(OurFigure {
             of: format!("classic against {}, {}", ForkMode::AGAINST_CLASSIC[way].name(), self.name),
             details: format!("{}, {below} of {of} cells below the limit{band}", figure.details),
             reached: self.cells.iter().map(|cell| cell.cycle.bytes).max(),
-            leaves_out: leaves_out.to_owned(),
-            rests_on: rests_on.to_owned(),
             ..figure
         })
     }

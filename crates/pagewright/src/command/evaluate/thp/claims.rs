@@ -60,7 +60,7 @@ fn operation(all: &[OperationUse], kind: OperationKind, figure: fn(&OperationUse
 /// A split is that of one process, and unmapped pages are freed later.
 const STORY: [ClaimRow<[StoryEvent]>; 1] = [promised(
     "A huge page in two processes, of which one and then the other unmaps a half",
-    Limit::holds("the other's PMD is kept; 256 frames are freed when memory is short, the others at the last exit"),
+    Limit::holds("the other's PMD is kept; that half is freed when memory is short, the other one at the last exit"),
 )
 .counted(story)];
 

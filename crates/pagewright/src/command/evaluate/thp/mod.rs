@@ -24,7 +24,7 @@ mod programs;
 mod stepping;
 mod story;
 
-use super::{Context, EvaluateError, Evaluation, Scale, Table, measured_on};
+use super::{Context, EvaluateError, Evaluation, Figures, Grid, Scale, measured_on};
 use crate::command::CommandError;
 use first_store::FirstStores;
 use forks::ForkRow;
@@ -80,7 +80,7 @@ fn evaluation(scale: Scale, facts: &HostFacts, results: &ThpResults) -> Evaluati
         results.first_stores.figures(),
         forks::figures(&results.forks),
         programs::figures(&results.programs),
-        not_comparable().into(),
+        not_comparable(),
     ];
     Evaluation {
         name: "thp",
@@ -98,18 +98,19 @@ fn evaluation(scale: Scale, facts: &HostFacts, results: &ThpResults) -> Evaluati
 }
 
 /// The published times for which we have no figure.
-fn not_comparable() -> Table {
-    const LINUX: &str = "times of Linux with and without the patches; this memory manager runs no kernel build and no JVM, and a capture has no time";
+fn not_comparable() -> Figures {
     let rows = [
-        ["kernel build, system time, -j2", "-9.49 %", LINUX],
-        ["kernel build, system time, -j4", "-13.00 %", LINUX],
-        ["specjvm, by benchmark", "+14 % to -8.8 %", LINUX],
+        ("kernel build, system time, -j2", "-9.49 %"),
+        ("kernel build, system time, -j4", "-13.00 %"),
+        ("specjvm, by benchmark", "+14 % to -8.8 %"),
     ];
-    Table {
-        title: "Published, not comparable (the cover letter of version 12 labels them version 6)".to_owned(),
-        head: ["figure", "published", "not comparable, because they are"].map(str::to_owned).to_vec(),
-        rows: rows.map(|row| row.map(str::to_owned).to_vec()).into(),
-    }
+    let why = "times of Linux with and without the patches; this memory manager runs no kernel build and no JVM, and a capture has no time";
+    Grid::of("Published, not comparable (the cover letter of version 12 labels them version 6)", rows)
+        .text("figure", |(figure, _)| *figure)
+        .text("published", |(_, published)| *published)
+        .text("not comparable, because they are", |_| why)
+        .table()
+        .into()
 }
 
 /// `uncounted` is why operations were not counted.
