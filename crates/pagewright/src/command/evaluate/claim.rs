@@ -89,7 +89,7 @@ pub(crate) struct OurFigure {
     pub(crate) shown: Option<Stats>,
     /// What the row shows after the figure.
     pub(crate) details: String,
-    /// What has the lower end of the judged band, if only another figure is shown.
+    /// What has the lower end of the judged band, if the figure that is shown has not.
     pub(crate) lowest: String,
     /// What the row is of, among others with the same words.
     pub(crate) of: String,
@@ -129,7 +129,8 @@ impl OurFigure {
     pub(crate) fn least<T: Copy>(least: &LeastStats<T>, name: impl Fn(T) -> String) -> Self {
         let (median, low) = (least.median, least.low);
         let details = format!("at worst ({})", name(median.1));
-        Self { shown: Some(median.0), details, lowest: name(low.1), ..least.figure().into() }
+        let lowest = if low.0.p10 < median.0.p10 { name(low.1) } else { String::new() };
+        Self { shown: Some(median.0), details, lowest, ..least.figure().into() }
     }
 
     /// Formats the figure and what is shown after it.
