@@ -60,7 +60,6 @@ const CELLS: [ClaimRow<ClearCells>; 8] = [
         SERIES,
         Limit::gain([12.1, 22.3], Unit::GigabytesPerSecond).noting("128 MB, Xeon 8358"),
     )
-    .up_to(128 << 20)
     .measured(|grid| uncached_stores(grid, &[128 << 20])),
     published(
         "MOVNTI against rep stosb, 2 MB cleared repeatedly",
