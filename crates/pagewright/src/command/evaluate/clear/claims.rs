@@ -108,7 +108,7 @@ fn same_buffer(grid: &ClearCells) -> Option<OurFigure> {
     let slow =
         "on this CPU MOVNTI is slow after a locked instruction, such as an allocator's lock; other stores are used";
     Some(OurFigure {
-        details: "MOVNTI on cold and rep stosb on dirty lines".to_owned(),
+        details: "(MOVNTI on cold and rep stosb on dirty lines)".to_owned(),
         reason: if grid.movnti_is_slow() { slow.to_owned() } else { String::new() },
         ..grid.cold(bytes)?.of(MOVNTI)?.over(cached).into()
     })
@@ -214,7 +214,7 @@ const COMPILATION: [ClaimRow<CompileTimes>; 1] = [published(
 .leaving_out("that uncached clearing covers more memory in the same time")
 .measured(|times| {
     let slowdown = Unit::Times.text(&times.slowdown());
-    let details = format!("beside which it takes {slowdown} of the time without clearing");
+    let details = format!("(cached clearing makes it take {slowdown} of the time without clearing)");
     Some(OurFigure { details, ..times.gain().into() })
 })];
 
