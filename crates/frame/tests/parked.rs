@@ -57,24 +57,24 @@ fn settled_frames_become_free_64_blocks_at_a_time() {
 /// The next 512 allocations need no key, and the allocator learns the floor 8 times.
 #[test]
 fn frames_that_a_flush_has_settled_are_free_before_the_next_allocation() {
-    const PAID: u64 = 512;
+    const SETTLED: u64 = 512;
     let frames = one_node(&Host::new(1), 0, FRAMES);
     park(&frames, MANY);
     let learned = Cell::new(0);
     let floor = || {
         learned.set(learned.get() + 1);
-        DebtFloor::new(PAID)
+        DebtFloor::new(SETTLED)
     };
-    for number in 1..=PAID {
+    for number in 1..=SETTLED {
         let unsettled = frames.alloc(small(), floor).expect("a settled frame");
         assert_eq!(unsettled.key(), DebtKey::NONE, "allocation {number}");
         let _ = into_raw(unsettled);
         let waiting = MANY as u64 - frames.parked();
         assert!((number..number + AT_ONCE as u64).contains(&waiting), "{waiting} are free after {number}");
     }
-    assert_eq!((learned.get(), longest_hold(&frames)), (PAID / AT_ONCE as u64, AT_ONCE));
+    assert_eq!((learned.get(), longest_hold(&frames)), (SETTLED / AT_ONCE as u64, AT_ONCE));
     let unsettled = frames.alloc(small(), floor).expect("a parked frame");
-    assert_eq!(unsettled.key(), DebtKey::new(PAID + 1), "the oldest one that is not settled");
+    assert_eq!(unsettled.key(), DebtKey::new(SETTLED + 1), "the oldest one that is not settled");
     let _ = into_raw(unsettled);
 }
 

@@ -212,7 +212,7 @@ pagewright_types::named_table! {
         NewestKeyIsFloor = "newest-key-is-floor", "The allocator is told that every key is settled once it asks, although CPUs still owe some.";
         PendingNotMarked = "pending-not-marked", "An entry whose flush is deferred is left empty, so an install there flushes nothing.";
         PendingMarkLost = "pending-mark-lost", "A swap entry whose flush is deferred is zapped, and the empty entry no longer says so.";
-        UnpaidKeyReplaced = "unpaid-key-replaced", "A table's key is replaced before it is settled, so its older pending entries no longer count.";
+        UnsettledKeyReplaced = "unsettled-key-replaced", "A table's key is replaced before it is settled, so its older pending entries no longer count.";
         GatherNotRecorded = "gather-not-recorded", "A gather beside others leaves no mark in the tables that it edits, so an install there flushes nothing.";
         TableNotMet = "table-not-met", "An operation edits a table without asking whether a flush of its entries is deferred.";
         LingerKeyKept = "linger-key-kept", "A new table begins with the time at which its frame was last freed as the key of translations that may linger.";
@@ -222,7 +222,7 @@ pagewright_types::named_table! {
         DroppedOfOneMember = "dropped-of-one-member", "A dropped debt of several spaces is recorded in only one of them.";
         BatchEpochGoesOn = "batch-epoch-goes-on", "A batch that settles leaves its epoch to batches that open later.";
         OpenBatchSettled = "open-batch-settled", "A batch that settles counts what other open batches have deferred as flushed.";
-        MergedPaidBySpace = "merged-paid-by-space", "A merged key counts as settled once the space of an install has been flushed.";
+        MergedSettledBySpace = "merged-settled-by-space", "A merged key counts as settled once the space of an install has been flushed.";
         SequenceMovesEarly = "sequence-moves-early", "The sequence number of a table moves when one of its two keys is settled, so entries of the other no longer count.";
         WritableLingers = "writable-lingers", "A page that moves keeps translations of an entry that allowed stores.";
         FolioLingersInPart = "folio-lingers-in-part", "Translations of a page stay in TLBs although another entry of it allowed stores.";
@@ -237,7 +237,7 @@ pagewright_types::named_table! {
         LingeringTakenForOwn = "lingering-taken-for-own", "A batch takes what lingers for flushed by its own wait, although the generation of the space has not moved.";
         EvictedKeyLost = "evicted-key-lost", "A page of a file that is read again forgets that TLBs may read the frame from which it was evicted.";
         LingeringNotMet = "lingering-not-met", "An operation that must end lingering translations does not ask for their key.";
-        PublishPays = "publish-pays", "A DSB ISHST advances the clock of its CPU, as if it completed the TLBIs before it.";
+        PublishSettles = "publish-settles", "A DSB ISHST advances the clock of its CPU, as if it completed the TLBIs before it.";
         UntaggedSampledLate = "untagged-sampled-late", "The ledger's epoch is read after a root is loaded without tags, so a debt that arose meanwhile counts as settled.";
         SeenBeforeFlush = "seen-before-flush", "A CPU says that it has flushed a space before it loads the root that flushes, so a frame is reused too early.";
         GenerationOfOtherSpace = "generation-of-other-space", "A CPU that has flushed another space up to a generation counts as having flushed this one.";
@@ -248,12 +248,12 @@ pagewright_types::named_table! {
         MovedOverPending = "moved-over-pending", "mremap moves leaves to entries that are pending, without a flush.";
         MergedKeyLost = "merged-key-lost", "A merged key becomes that of one space when an entry of the table is deferred again.";
         OwnClockAsked = "own-clock-asked", "An operation on arm64 asks its own CPU's clock whether another CPU's TLBIs are complete.";
-        BlockDeferralPlaced = "block-deferral-placed", "The deferred flush of a huge leaf is recorded in its table alone, which an operation that finds no table below does not meet.";
+        HugeDeferralPlaced = "huge-deferral-placed", "The deferred flush of a huge leaf is recorded in its table alone, which an operation that finds no table below does not meet.";
         UnplacedNotTakenAlong = "unplaced-not-taken-along", "A batch depends on entries of a space and ignores what was deferred there without a place.";
         ParkedMerges = "parked-merges", "A free block coalesces with one that owes another debt, or none, under the key of the one freed last.";
         OtherBatchMissed = "other-batch-missed", "An operation that needs a page, or the LRU lists, leaves the pages in the batches of other CPUs.";
         UnparkedAtOnce = "unparked-at-once", "All frames whose debts are settled become free under one hold of their zone's lock.";
-        OneKeyPaid = "one-key-paid", "An allocation that takes a parked frame flushes for the key of that frame alone, so that the next one flushes again.";
+        OneKeySettled = "one-key-settled", "An allocation that takes a parked frame flushes for the key of that frame alone, so that the next one flushes again.";
         ParkedForAtomic = "parked-for-atomic", "A watermark check for a caller that may not wait counts parked frames, so it takes the last settled ones.";
         LingeringNotNoted = "lingering-not-noted", "Translations linger, and stores take it that none ever did.";
         WaitsInAtomic = "waits-in-atomic", "An allocation that may not wait for other CPUs settles a parked frame.";

@@ -65,7 +65,7 @@ impl<P: Platform> Tlb<P> {
         // All keys, not this one alone: the next allocations find the other parked frames settled.
         let block = unsettled.settle(|key| {
             let is_settled = self.ledger().is_below_clocks(key);
-            if !is_settled && plant!(OneKeyPaid; { self.settle(key); true }, self.settle_all_keys()) {
+            if !is_settled && plant!(OneKeySettled; { self.settle(key); true }, self.settle_all_keys()) {
                 self.count(Counter::PwTlbSettleOnAlloc, 1);
             }
         });

@@ -5,7 +5,7 @@
 //!   smaller   tables          ─▶ cleared folio ─▶ lock the last-level table ─▶ a leaf a page
 //! ```
 //!
-//! The largest size is tried first that the mapping may get, whose block it covers, and whose
+//! The largest size is tried first that the mapping may get, whose range it covers, and whose
 //! entries are empty (`alloc_anon_folio`, `do_huge_pmd_anonymous_page`). If no folio of a size is
 //! to be had, the next smaller one is tried, and at last a page. A deposit comes before its folio:
 //! a folio is 2 MiB to clear, and a table one page. A table that cannot be had fails the fault, as
@@ -42,7 +42,7 @@ impl<'a, P: Platform> Fault<'a, P> {
     pub(super) fn map_large(&self, orders: ThpOrders) -> Result<Option<FaultProgress>, FaultError> {
         let mut reserve = TableReserve::new(&self.mm.tlb);
         for order in orders.largest_first() {
-            let Some(block) = self.free_block(order) else { continue };
+            let Some(around) = self.empty_range(order) else { continue };
             self.reserve_for(order, &mut reserve)?;
             let Ok(cleared) = self.cleared_large(order) else {
                 if order == Order::PMD {
@@ -50,11 +50,11 @@ impl<'a, P: Platform> Fault<'a, P> {
                 }
                 continue;
             };
-            let Some(locked) = self.lock_to_map_large(block, lowest_level(order), &mut reserve) else {
+            let Some(locked) = self.lock_to_map_large(around, lowest_level(order), &mut reserve) else {
                 self.mm.tlb.free(cleared.into_block());
                 return Ok(Some(FaultProgress::RaceLost));
             };
-            self.map_in(&locked, block, cleared, &mut reserve);
+            self.map_in(&locked, around, cleared, &mut reserve);
             return Ok(Some(FaultProgress::Done(FaultKind::Minor)));
         }
         Ok(None)
@@ -74,7 +74,7 @@ impl<'a, P: Platform> Fault<'a, P> {
         if self.mm.settings.get(MmSetting::ThpUseZeroPage) == 0 {
             return self.map_large(ThpOrders::PMD);
         }
-        let Some(block) = self.free_block(Order::PMD) else { return Ok(None) };
+        let Some(around) = self.empty_range(Order::PMD) else { return Ok(None) };
         // As `do_huge_pmd_anonymous_page`, which does so before it looks at the kind of fault.
         self.vma.note_anon();
         let mut reserve = TableReserve::new(&self.mm.tlb);
@@ -83,12 +83,12 @@ impl<'a, P: Platform> Fault<'a, P> {
             self.mm.tlb.count(Counter::ThpFaultFallback, 1);
             return Ok(None);
         };
-        let Some(locked) = self.lock_to_map_large(block, Level::PMD, &mut reserve) else {
+        let Some(locked) = self.lock_to_map_large(around, Level::PMD, &mut reserve) else {
             return Ok(Some(FaultProgress::RaceLost));
         };
         let leaf =
             Leaf { pfn, rights: self.mapping_rights() - Rights::WRITE, flags: LeafFlags::USER | LeafFlags::ACCESSED };
-        locked.run(self.vma.mlocked()).map_huge(block.start(), OwnedLeaf::special(leaf), &mut reserve);
+        locked.run(self.vma.mlocked()).map_huge(around.start(), OwnedLeaf::special(leaf), &mut reserve);
         Ok(Some(FaultProgress::Done(FaultKind::Minor)))
     }
 
@@ -112,13 +112,13 @@ impl<'a, P: Platform> Fault<'a, P> {
         };
         // INV-COW-ORDER, as for a page.
         let start = self.va.align_down(Level::PMD.span());
-        let block = PageRange::new(start, start.add(Level::PMD.span()));
-        self.mm.declare_reduced(self.space, block, Rights::empty());
+        let around = PageRange::new(start, start.add(Level::PMD.span()));
+        self.mm.declare_reduced(self.space, around, Rights::empty());
         if let Some(debt) = locked.run(self.vma.mlocked()).unmap(start) {
-            plant!(HugeZeroFlushLate => return Ok(self.map_in_unflushed(&locked, block, cleared, &mut reserve, debt)));
+            plant!(HugeZeroFlushLate => return Ok(self.map_in_unflushed(&locked, around, cleared, &mut reserve, debt)));
             debt.settle();
         }
-        self.map_in(&locked, block, cleared, &mut reserve);
+        self.map_in(&locked, around, cleared, &mut reserve);
         Ok(FaultProgress::Done(FaultKind::Minor))
     }
 
@@ -127,12 +127,12 @@ impl<'a, P: Platform> Fault<'a, P> {
         fn map_in_unflushed(
             &self,
             locked: &LockedTable<'_, P>,
-            block: PageRange,
+            around: PageRange,
             cleared: ZeroedBlock,
             reserve: &mut TableReserve<'a, P>,
             debt: pagewright_tlb::Debt<'_, P, OwnedLeaf>,
         ) -> FaultProgress {
-            self.map_in(locked, block, cleared, reserve);
+            self.map_in(locked, around, cleared, reserve);
             debt.settle();
             FaultProgress::Done(FaultKind::Minor)
         }
@@ -145,30 +145,30 @@ impl<'a, P: Platform> Fault<'a, P> {
         self.mm.fill_deposits(reserve, usize::from(order == Order::PMD))
     }
 
-    /// The block of `order` around the fault, if a folio may be mapped there.
+    /// The aligned range of `order` around the fault, if a folio may be mapped there.
     ///
     /// The mapping covers it, all its entries are empty, and no other space shares their table
     /// (INV-HUGE-OWN).
-    fn free_block(&self, order: Order) -> Option<PageRange> {
+    fn empty_range(&self, order: Order) -> Option<PageRange> {
         let bytes = u64::from(order.frames()) * PAGE_SIZE;
-        let block = PageRange::from_len(self.va.align_down(bytes), bytes).ok()?;
-        if self.is_shared() || !self.vma.range(self.start).covers(block) {
+        let around = PageRange::from_len(self.va.align_down(bytes), bytes).ok()?;
+        if self.is_shared() || !self.vma.range(self.start).covers(around) {
             return None;
         }
-        let is_empty = self.found.level > Level::PTE || order < Order::PMD && self.found.is_empty_now(block);
-        is_empty.then_some(block)
+        let is_empty = self.found.level > Level::PTE || order < Order::PMD && self.found.is_empty_now(around);
+        is_empty.then_some(around)
     }
 
-    /// Maps a cleared folio in `block`, whose entries in a locked table are empty.
+    /// Maps a cleared folio in `around`, whose entries in a locked table are empty.
     fn map_in(
         &self,
         locked: &LockedTable<'_, P>,
-        block: PageRange,
+        around: PageRange,
         cleared: ZeroedBlock,
         reserve: &mut TableReserve<'a, P>,
     ) {
         self.vma.note_anon();
-        let (start, rights) = (block.start(), self.mapping_rights());
+        let (start, rights) = (around.start(), self.mapping_rights());
         let index = self.linear_index() - (self.va.page_index() - start.page_index());
         let new = self.mm.new_anon(self.space, cleared.into_block(), index);
         let mut run = locked.run(self.vma.mlocked());
@@ -205,19 +205,19 @@ impl<'a, P: Platform> Fault<'a, P> {
 
     /// Locks the table of the level `lowest`, which it makes if it was missing.
     ///
-    /// `None` if an entry of `block` is not empty now.
+    /// `None` if an entry of `around` is not empty now.
     fn lock_to_map_large(
         &self,
-        block: PageRange,
+        around: PageRange,
         lowest: Level,
         reserve: &mut TableReserve<'a, P>,
     ) -> Option<LockedTable<'a, P>> {
         let own = self.tables.try_own(PageRange::page(self.va))?;
         if self.is_table_missing() {
-            own.ensure(block.start(), lowest, reserve);
+            own.ensure(around.start(), lowest, reserve);
         }
-        let locked = own.lock_level(block.start(), lowest)?;
-        let is_empty = || locked.entries(block).all(|va| locked.is_empty(va));
+        let locked = own.lock_level(around.start(), lowest)?;
+        let is_empty = || locked.entries(around).all(|va| locked.is_empty(va));
         (locked.level() == lowest && plant!(HugeOverTable; true, is_empty())).then_some(locked)
     }
 }

@@ -101,7 +101,7 @@ impl<'t, P: Platform> Batch<'t, P> {
     pub fn absorb<T: IntoDetachedPieces>(&mut self, context: &Arc<TlbContext>, debt: Debt<'_, P, T>) {
         debug_assert!(core::ptr::eq(debt.context(), &raw const **context), "INV-TLB-DEBT: debt of another space");
         // A gather meets tables of the last level, and of leaves, but not those above them.
-        let has_place = plant!(BlockDeferralPlaced; true, debt.level() == Some(Level::PTE));
+        let has_place = plant!(HugeDeferralPlaced; true, debt.level() == Some(Level::PTE));
         let place = debt.slot().filter(|_| has_place);
         let (flush, detached) = debt.into_deferrable();
         if let Some(deferred) = flush.and_then(|flush| self.defer_or_flush(context, flush)) {
@@ -317,7 +317,7 @@ impl<P: Platform> Tlb<P> {
         issue: impl FnOnce(&Self),
     ) -> (DeferredFlush, CpuMask) {
         self.fx().publish();
-        plant!(PublishPays => self.ledger().advance(me, self.ledger().sample()));
+        plant!(PublishSettles => self.ledger().advance(me, self.ledger().sample()));
         self.tell_secondaries(context, range);
         self.use_context(context, LineUse::Store);
         let (issuer, mask) = match self.fx().caps().shootdown {

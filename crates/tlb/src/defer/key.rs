@@ -157,7 +157,7 @@ impl<P: Platform> Tlb<P> {
     /// The flush that `key` asks for, unless it is settled.
     #[inline]
     pub(crate) fn owed_under(&self, context: &TlbContext, key: TableKey) -> Option<KeyedFlush> {
-        KeyedFlush::of(key).filter(|owed| match plant!(MergedPaidBySpace; Debtor::Space, owed.debtor) {
+        KeyedFlush::of(key).filter(|owed| match plant!(MergedSettledBySpace; Debtor::Space, owed.debtor) {
             Debtor::Space => !self.is_settled(context, owed.deferred),
             Debtor::Family => context.has_lingerers() || !self.is_settled_in_family(owed.deferred),
         })

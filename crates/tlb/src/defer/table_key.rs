@@ -142,7 +142,7 @@ impl<P: Platform> Tlb<P> {
         let (key, sequence) = table.pending();
         let (new, sequence) = match KeyedFlush::of(key) {
             Some(old) if old == now => return sequence,
-            Some(old) => match plant!(UnpaidKeyReplaced; None, self.owed_under(context, key)) {
+            Some(old) => match plant!(UnsettledKeyReplaced; None, self.owed_under(context, key)) {
                 Some(_) => (old.and(now), sequence),
                 None => {
                     let lingering = self.owed_under(context, table.lingering()).map_or(TableKey::NONE, KeyedFlush::key);

@@ -398,7 +398,7 @@ proptest! {
 #[test]
 fn mistakes_about_masks_are_found() {
     use pagewright_plant::{PlantedBug, assert_found_by};
-    assert_found_by(PlantedBug::PublishPays, a_dsb_that_publishes_settles_nothing_and_one_that_completes_settles);
+    assert_found_by(PlantedBug::PublishSettles, a_dsb_that_publishes_settles_nothing_and_one_that_completes_settles);
     assert_found_by(PlantedBug::UntaggedSampledLate, a_root_loaded_without_tags_is_a_full_flush);
     assert_found_by(PlantedBug::SeenBeforeFlush, a_cpu_has_seen_a_generation_when_its_flush_is_done);
     assert_found_by(PlantedBug::SlotKeepsGeneration, a_slot_that_changes_hands_has_seen_nothing);

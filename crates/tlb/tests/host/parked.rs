@@ -158,7 +158,7 @@ fn a_large_block_is_made_of_frames_with_different_keys<I: Isa>() {
 fn flushes_for_one_key_at_a_time_are_found() {
     use pagewright_arch::X86_64;
     use pagewright_plant::{PlantedBug, assert_found_by};
-    assert_found_by(PlantedBug::OneKeyPaid, one_flush_settles_all_parked_frames::<X86_64>);
+    assert_found_by(PlantedBug::OneKeySettled, one_flush_settles_all_parked_frames::<X86_64>);
     assert_found_by(
         PlantedBug::FloorNotPassedDown,
         frames_that_other_flushes_have_settled_are_allocated_without_a_flush::<X86_64>,

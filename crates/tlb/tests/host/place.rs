@@ -621,7 +621,7 @@ fn mistakes_about_the_life_of_a_key_are_found() {
     assert_found_by(PlantedBug::OpenBatchSettled, a_batch_settles_nothing_that_an_open_one_has_deferred::<X86_64>);
     assert_found_by(PlantedBug::FamilyKeyOfSpace, a_space_settles_no_key_of_its_family::<X86_64>);
     assert_found_by(PlantedBug::FamilyKeyNotTakenAlong, a_batch_settles_what_the_sharers_of_a_table_owe::<X86_64>);
-    assert_found_by(PlantedBug::MergedPaidBySpace, a_space_settles_no_key_of_its_family::<Aarch64>);
+    assert_found_by(PlantedBug::MergedSettledBySpace, a_space_settles_no_key_of_its_family::<Aarch64>);
     assert_found_by(
         PlantedBug::LingeringNotMet,
         a_gather_ends_the_lingering_translations_of_the_tables_that_it_has_met::<X86_64>,
@@ -647,12 +647,12 @@ fn mistakes_about_places_are_found() {
         an_install_beside_a_gather_flushes_only_in_the_tables_that_it_has_edited::<Aarch64>,
     );
     assert_found_by(
-        PlantedBug::BlockDeferralPlaced,
+        PlantedBug::HugeDeferralPlaced,
         a_deferred_block_is_seen_by_a_gather_that_meets_no_table::<Aarch64>,
     );
     assert_found_by(PlantedBug::OwnClockAsked, the_clock_of_the_installing_cpu_settles_no_key::<Aarch64>);
     assert_found_by(PlantedBug::PendingNotMarked, an_install_over_a_deferred_entry_flushes_once::<X86_64>);
-    assert_found_by(PlantedBug::UnpaidKeyReplaced, a_key_covers_what_was_deferred_before_it_was_merged::<Aarch64>);
+    assert_found_by(PlantedBug::UnsettledKeyReplaced, a_key_covers_what_was_deferred_before_it_was_merged::<Aarch64>);
     assert_found_by(
         PlantedBug::GatherNotRecorded,
         an_install_beside_a_gather_flushes_only_in_the_tables_that_it_has_edited::<X86_64>,
