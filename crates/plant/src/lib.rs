@@ -65,6 +65,9 @@ pagewright_types::named_table! {
         SplitLosesLock = "split-loses-lock", "The pages of a locked huge leaf that is split hold no lock of their own.";
         WholeUncountedFirst = "whole-uncounted-first", "A split uncounts the entry for the whole folio before it counts those of the pages; the planted build adds a scheduling point in between.";
         ForkDepositsNothing = "fork-deposits-nothing", "Fork copies a huge leaf and no deposit for it.";
+        BreakMovesOverHole = "break-moves-over-hole", "The break moves down where nothing of the heap is mapped any more.";
+        SplitsForNothing = "splits-for-nothing", "A call that is refused at its first mapping has reserved splits, and may fail for them.";
+        DetachedCountsAsUser = "detached-counts-as-user", "A lazily freed page of several mappings is kept, because those that are cleared count as other users.";
         UndoesOtherPages = "undoes-other-pages", "A failed fallocate frees what earlier calls have allocated past the end of the file.";
         PinnedEndsRun = "pinned-ends-run", "Fork copies no huge page behind a pinned one of the same table.";
         StoppedForkKeepsDeposits = "stopped-fork-keeps-deposits", "A copy of huge leaves that stops at a pinned one keeps the deposits of the rest.";

@@ -41,19 +41,29 @@ impl<P: Platform> Mm<P> {
     pub(super) fn unmap_folio(&self, folio: Folio<'_>, victim: Victim, batch: &mut LazyBatch<'_, P>) {
         debug_assert!(!folio.is_large(), "INV-RECLAIM-SMALL: {folio:?} is paged out whole");
         batch.begin_folio(self.contents_may_linger(folio));
+        let mut detached = 0;
         // The holder of a contended lock may be waiting for reclaim.
         self.visit_folio(folio, SpaceLock::Try, |visit| {
             if let FolioVisit::Mapped(mapped) = visit
                 && !mapped.vma.flags().contains(VmFlags::LOCKED)
             {
-                self.unmap_one(&mapped, folio, victim, batch);
+                detached += self.unmap_one(&mapped, (folio, detached), victim, batch);
             }
             ControlFlow::Continue(())
         });
         batch.end_folio();
     }
 
-    fn unmap_one(&self, mapped: &MappedLeaf<'_, P>, folio: Folio<'_>, victim: Victim, batch: &mut LazyBatch<'_, P>) {
+    /// Clears one mapping of a page, and returns the references that the batch has from it now.
+    ///
+    /// It has `detached` from mappings before.
+    fn unmap_one(
+        &self,
+        mapped: &MappedLeaf<'_, P>,
+        (folio, detached): (Folio<'_>, u32),
+        victim: Victim,
+        batch: &mut LazyBatch<'_, P>,
+    ) -> u32 {
         let &MappedLeaf { space, vma, va, table, .. } = mapped;
         self.declare_reduced(space, PageRange::page(va), Rights::empty());
         let mut run = table.run(vma.mlocked());
@@ -64,7 +74,7 @@ impl<P: Platform> Mm<P> {
             }
             Victim::Shmem | Victim::File => run.unmap(va),
             Victim::LazyFree => run.unmap_unless(va, |leaf| {
-                let kept = is_lazy_free_kept(leaf, folio);
+                let kept = is_lazy_free_kept(leaf, (folio, detached));
                 if kept {
                     self.frames().lru_move(folio, FolioFlags::SWAPBACKED, FolioFlags::empty());
                 }
@@ -72,7 +82,7 @@ impl<P: Platform> Mm<P> {
             }),
         };
         drop(run);
-        let Some(debt) = debt else { return };
+        let Some(debt) = debt else { return 0 };
         let leaf = debt.detached().leaf();
         if let Victim::Anon(entry) = victim {
             self.swap_duplicate(entry);
@@ -84,6 +94,7 @@ impl<P: Platform> Mm<P> {
         if debt.absorb_lazily(batch, space.table().context()) {
             self.declare_deferred(space, va, folio);
         }
+        1
     }
 }
 
@@ -100,12 +111,13 @@ fn may_be_pinned(leaf: LeafView, folio: Folio<'_>) -> bool {
 
 /// Whether a lazily freed page must be kept after all (INV-LAZYFREE-KEPT).
 ///
-/// It must if it was stored to, or has references other than those of mappings and the caller.
-fn is_lazy_free_kept(leaf: LeafView, folio: Folio<'_>) -> bool {
+/// It must if it was stored to, or has references other than those of mappings and the caller, and
+/// those `detached` from mappings that the caller has cleared.
+fn is_lazy_free_kept(leaf: LeafView, (folio, detached): (Folio<'_>, u32)) -> bool {
     // As above: either this sees a reference taken through the entry, or `gup::fast` sees the entry
     // cleared.
     let barrier = FullBarrier::execute();
     leaf.has(LeafFlags::DIRTY)
         || folio.flags().contains(FolioFlags::DIRTY)
-        || folio.refs_after(barrier) != folio.mapcount() + 1
+        || folio.refs_after(barrier) != folio.mapcount() + 1 + plant!(DetachedCountsAsUser; 0, detached)
 }

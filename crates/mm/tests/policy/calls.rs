@@ -13,6 +13,8 @@ on_both! {
     a_policy_covers_the_pages_that_the_call_named,
     a_policy_is_kept_through_fork_and_mremap,
     a_policy_of_a_mapping_breaks_the_tables_that_other_spaces_share,
+    a_default_policy_without_an_end_changes_nothing_but_what_it_covers,
+    a_default_policy_moves_pages_to_the_node_of_the_caller,
     strict_refuses_pages_on_other_nodes,
     a_misplaced_page_is_shared_if_another_space_reaches_it,
     mbind_refuses_what_linux_refuses_and_changes_nothing,
@@ -84,6 +86,43 @@ pub(super) fn a_policy_of_a_mapping_breaks_the_tables_that_other_spaces_share<I:
     assert_eq!(node(&process, at(base, 1), Access::Write), Some(NEAR));
     assert_eq!(broken(), before, "nothing was shared any more");
     child.end();
+    process.end();
+}
+
+/// The range ends far beyond user memory, where addresses have no entries of their own.
+fn a_default_policy_without_an_end_changes_nothing_but_what_it_covers<I: Isa>() {
+    let (world, process) = two_nodes::<I>();
+    world.set(MmSetting::CowPageTables, "always");
+    let [below, base] = [1 << 30, 2 << 30].map(|at| {
+        let base = process.map_at(VirtAddr::new(at), 4, Rights::RW, ANON | MapFlags::FIXED);
+        process.write(CPU, base, 1);
+        base
+    });
+    bind(&process, base, 1, bind_to(FAR));
+    let broken = [4 * PAGE_SIZE, 1 << 48].map(|len| {
+        let child = process.fork();
+        let broken = world.count(Counter::PwTableBroken);
+        let (policy, flags) = (policy(PolicyMode::Default, &[]), BindFlags::empty());
+        let request = BindRequest { addr: base, len, policy, flags };
+        assert_eq!(world.on(CPU, |mm| mm.mbind(&child.space, request, false)), Ok(()));
+        assert_eq!((modes(&child, base, 4), modes(&process, base, 1)), (vec![DEFAULT; 4], vec![ON_FAR]));
+        child.end();
+        world.count(Counter::PwTableBroken) - broken
+    });
+    assert_eq!(broken[0], broken[1], "the table of {below} stays shared");
+    process.end();
+}
+
+/// Linux: `queue_pages_range` with no node takes every page.
+fn a_default_policy_moves_pages_to_the_node_of_the_caller<I: Isa>() {
+    let (_world, process) = two_nodes::<I>();
+    let base = process.anon(2);
+    bind(&process, base, 2, bind_to(FAR));
+    (0..2).for_each(|page| process.write(CPU, at(base, page), page + 1));
+    let flags = BindFlags::MOVE | BindFlags::STRICT;
+    assert_eq!(mbind(&process, base, 2, policy(PolicyMode::Default, &[]), flags), Ok(()));
+    let nodes = [0, 1].map(|page| node(&process, at(base, page), Access::Read));
+    assert_eq!((nodes, process.read(CPU, at(base, 1))), ([Some(NEAR); 2], 2));
     process.end();
 }
 

@@ -9,6 +9,8 @@ use pagewright_types::{Access, Counter, PAGE_SIZE, Rights, VirtAddr};
 on_both! {
     the_break_moves_up_to_each_bound_and_no_further,
     a_heap_grows_over_shared_tables_that_are_all_broken,
+    the_break_keeps_the_gap_of_a_stack_and_a_page,
+    the_break_moves_down_only_over_what_is_mapped,
 }
 
 const START: VirtAddr = VirtAddr::new(1 << 30);
@@ -61,6 +63,36 @@ fn the_break_moves_up_to_each_bound_and_no_further<I: Isa>() {
     assert!(!moves(&process, at(START, 3).add(1)));
     assert!(moves(&process, at(START, 3)));
     TestProcess::end_all_at_rest(&[&process]);
+}
+
+/// Linux: `newbrk + PAGE_SIZE > vm_start_gap(next)`.
+fn the_break_keeps_the_gap_of_a_stack_and_a_page<I: Isa>() {
+    let process = heap::<I>(START);
+    process.world.set(MmSetting::StackGuardGap, "4");
+    process.map_at(at(START, 20), 1, Rights::RW, ANON | MapFlags::FIXED | MapFlags::GROWSDOWN);
+    assert!(!moves(&process, at(START, 15).add(1)));
+    assert!(moves(&process, at(START, 15)));
+    TestProcess::end_all_at_rest(&[&process]);
+}
+
+/// Linux: `!brkvma || brkvma->vm_start >= oldbrk`.
+pub(super) fn the_break_moves_down_only_over_what_is_mapped<I: Isa>() {
+    let process = heap::<I>(START);
+    assert!(moves(&process, at(START, 4)));
+    process.unmap(at(START, 2), 2);
+    assert!(!moves(&process, at(START, 2)), "nothing is mapped there");
+    assert!(moves(&process, at(START, 1)), "a page is");
+    TestProcess::end_all_at_rest(&[&process]);
+}
+
+#[cfg(feature = "planted")]
+#[test]
+fn a_break_that_moves_over_a_hole_is_found() {
+    use pagewright_arch::{Aarch64, X86_64};
+    use pagewright_plant::{PlantedBug, assert_found_by};
+    let bug = PlantedBug::BreakMovesOverHole;
+    assert_found_by(bug, the_break_moves_down_only_over_what_is_mapped::<X86_64>);
+    assert_found_by(bug, the_break_moves_down_only_over_what_is_mapped::<Aarch64>);
 }
 
 /// INV-TABLE-OWN: a sharer that does not grow its heap has no page of another one's.

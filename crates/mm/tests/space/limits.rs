@@ -23,6 +23,7 @@ on_both! {
     future_mappings_are_locked,
     what_can_not_be_locked_says_why,
     sealed_mappings_stay_as_they_are,
+    a_refusal_precedes_the_limit_of_mappings,
     address_space_and_data_are_limited,
     stacks_keep_their_distance,
     promises_are_counted_and_taken_back,
@@ -238,6 +239,26 @@ fn sealed_mappings_stay_as_they_are<I: Isa>() {
     assert!(smaps.contains("Locked:                4 kB\n"), "{smaps}");
     assert!(smaps.contains("VmFlags: rd wr mr mw me lo ac sd sl \n"), "{smaps}");
     bed.end();
+}
+
+/// Linux splits nothing before it has checked the mapping (`mprotect_fixup`).
+fn a_refusal_precedes_the_limit_of_mappings<I: Isa>() {
+    let bed = Bed::<I>::new();
+    let base = bed.map(AT, 4, Rights::RW, PRIVATE).expect("room");
+    assert_eq!(bed.call(|mm, space| mm.mseal(space, base, 4 * PAGE_SIZE, 0)), Ok(()));
+    bed.lab.mm().settings().set(MmSetting::MaxMapCount, 1).expect("a possible limit");
+    let protected = bed.call(|mm, space| mm.mprotect(space, page(base, 1), PAGE_SIZE, Rights::READ));
+    assert_eq!((protected, bed.mappings()), (Err(Errno::EPERM), 1));
+    bed.end();
+}
+
+#[cfg(feature = "planted")]
+#[test]
+fn a_call_that_splits_for_nothing_is_found() {
+    use pagewright_arch::Aarch64;
+    use pagewright_plant::{PlantedBug, assert_found_by};
+    assert_found_by(PlantedBug::SplitsForNothing, a_refusal_precedes_the_limit_of_mappings::<X86_64>);
+    assert_found_by(PlantedBug::SplitsForNothing, a_refusal_precedes_the_limit_of_mappings::<Aarch64>);
 }
 
 fn address_space_and_data_are_limited<I: Isa>() {

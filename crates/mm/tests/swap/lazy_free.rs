@@ -23,6 +23,7 @@ on_both! {
     lazily_freed_pages_never_get_the_contents_of_their_slot,
     lazy_free_in_one_process_keeps_the_page_of_another,
     a_lazily_freed_page_that_is_taken_for_writing_is_kept,
+    a_lazily_freed_page_of_two_processes_is_freed,
     a_lazily_freed_page_that_was_stored_to_is_swapped_out_again,
     /// INV-SWAP-COUNT.
     no_stale_slot_is_read_after_lazy_free:
@@ -208,6 +209,32 @@ fn lazy_free_in_one_process_keeps_the_page_of_another<I: Isa>() {
     });
     assert_eq!((first.read(CPU, base), process.read(CPU, base)), (1, 1));
     assert!([0, 1].contains(&second.read(CPU, base)));
+}
+
+/// Its entries are cleared one after the other, and their references wait for one flush.
+pub(super) fn a_lazily_freed_page_of_two_processes_is_freed<I: Isa>() {
+    let (world, process) = TestProcess::<I>::unjudged();
+    world.swap_to(8);
+    world.set(MmSetting::CowPageTables, "never");
+    let base = process.anon(1);
+    process.write(CPU, base, 1);
+    process.advise(base, 1, Advice::Free);
+    let child = process.fork();
+    for _ in 0..4 {
+        world.on(CPU, |mm| mm.reclaim(NodeId::new(0), 16));
+    }
+    assert_eq!((world.count(Counter::PgLazyFreed), world.count(Counter::PswpOut)), (1, 0));
+    assert_eq!((process.read(CPU, base), child.read(CPU, base)), (0, 0));
+}
+
+#[cfg(feature = "planted")]
+#[test]
+fn a_cleared_mapping_that_counts_as_a_user_is_found() {
+    use pagewright_arch::{Aarch64, X86_64};
+    use pagewright_plant::{PlantedBug, assert_found_by};
+    let bug = PlantedBug::DetachedCountsAsUser;
+    assert_found_by(bug, a_lazily_freed_page_of_two_processes_is_freed::<X86_64>);
+    assert_found_by(bug, a_lazily_freed_page_of_two_processes_is_freed::<Aarch64>);
 }
 
 /// The first attempt finds the store, and the page is an ordinary one from then on.

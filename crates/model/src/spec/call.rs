@@ -315,7 +315,8 @@ pub(super) struct Outlook {
 impl Outlook {
     /// Inspects the range of `effect`; `page` returns an existing page in all its possible states.
     ///
-    /// An effect whose result does not depend on mappings inspects nothing.
+    /// An effect whose result does not depend on mappings inspects nothing, and one that unmaps is
+    /// the caller's to inspect.
     pub(super) fn of(effect: Effect, page: impl Fn(u64) -> Option<Page>) -> Self {
         let (range, rights, until_hole) = match effect {
             Effect::Map { range, .. } => (range, Rights::empty(), false),

@@ -58,12 +58,23 @@ impl Process {
     /// What the call behind `acting` may find on its pages, given the effects of the other calls.
     fn outlook(&self, acting: PendingEffect) -> Outlook {
         let others: Vec<PendingEffect> = self.acting.iter().filter(|other| other.bit != acting.bit).copied().collect();
-        Outlook::of(acting.effect, |index| {
-            let mut page = self.pages.get(&index)?.clone();
+        let found = |index, page: &Page| {
+            let mut page = page.clone();
             page.close(index, &others);
             page.states.retain(|state| state.done & acting.bit == 0);
-            Some(page)
-        })
+            page
+        };
+        let mut look = Outlook::of(acting.effect, |index| Some(found(index, self.pages.get(&index)?)));
+        if let Effect::Unmap { range } = acting.effect {
+            // The range may be far larger than what is mapped.
+            let indices = range.start().page_index()..range.end().page_index();
+            for (index, page) in self.pages.iter().filter(|(index, _)| indices.contains(index)) {
+                let page = found(*index, page);
+                look.any_mapped |= page.states.iter().any(|state| state.map.is_some());
+                look.all_free &= page.states.iter().any(|state| state.map.is_none());
+            }
+        }
+        look
     }
 
     /// Adds what the pending calls may find now, after a change.
@@ -381,11 +392,14 @@ impl Process {
     ) -> Result<(), String> {
         let blocked = match plan {
             Plan::Acts(Effect::Map { .. }) => !pending.outlook.all_free,
+            // The heap that it would give up may be unmapped already.
+            Plan::Acts(Effect::Unmap { .. }) => !pending.outlook.any_mapped,
             Plan::Refused(_) => true,
             Plan::Acts(_) | Plan::Idle | Plan::Places { .. } => false,
         };
         let may_block = match plan {
             Plan::Acts(Effect::Map { .. }) => pending.outlook.any_mapped,
+            Plan::Acts(Effect::Unmap { .. }) => pending.outlook.all_free,
             Plan::Refused(_) | Plan::Acts(_) | Plan::Idle | Plan::Places { .. } => blocked,
         };
         let (moved, stayed) = (CallResult::Break(to), CallResult::Break(self.heap));

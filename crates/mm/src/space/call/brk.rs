@@ -60,7 +60,11 @@ impl<P: Platform> Mm<P> {
         to
     }
 
+    /// Unmaps the end of the heap; as in Linux, it fails if nothing is mapped there any more.
     fn shrink_heap(&self, space: &Space<P>, map: &mut HeldMap<'_, P>, range: PageRange) -> Result<(), MmError> {
+        if plant!(BreakMovesOverHole; false, map.overlapping(range).next().is_none()) {
+            return Err(MmError::NotMapped { at: range.start() });
+        }
         self.reserve_unmap(map, range)?;
         self.unmap_reserved(space, map, range);
         Ok(())

@@ -15,6 +15,7 @@ use crate::mm::Mm;
 use crate::policy::{MemPolicy, PolicyMode, PolicyRequest};
 use crate::space::{AddressMap, HeldMap, Space};
 use core::ops::ControlFlow;
+use pagewright_arch::Isa;
 use pagewright_plant::plant;
 use pagewright_sync::Platform;
 use pagewright_types::{NodeMask, PAGE_SIZE, PageRange, VirtAddr};
@@ -74,15 +75,18 @@ impl<P: Platform> Mm<P> {
         self.declare_return_of(|| {
             let mut map = space.map().write();
             check_mapped(&map, range, policy.mode)?;
+            // With the default policy the range may end anywhere; only user memory has entries.
+            let Some(range) = range.intersect(P::Isa::USER) else { return Ok(()) };
             let (moves, strict) =
                 (flags.intersects(BindFlags::MOVE | BindFlags::MOVE_ALL), flags.contains(BindFlags::STRICT));
-            let places = policy.mode != PolicyMode::Default;
-            if strict && !moves && places {
+            // `do_mbind` ignores the flag for the default policy, which names no node.
+            let strict = strict && policy.mode != PolicyMode::Default;
+            if strict && !moves {
                 self.check_placed(&map, range, policy.nodes)?;
             }
             self.bind(&mut map, range, new)?;
             drop(map);
-            if !moves || !places {
+            if !moves {
                 return Ok(());
             }
             let all = flags.contains(BindFlags::MOVE_ALL);

@@ -166,10 +166,10 @@ impl<P: Platform> AddressMap<P> {
 
     /// Returns whether `range`, and `after` pages after it, are free.
     ///
-    /// If the guard gap of the next mapping is longer than `after`, it must be free too.
+    /// So must be the guard gap of the next mapping, behind these pages.
     pub(in crate::space) fn is_free(&self, range: PageRange, after: u64) -> bool {
         self.find_or_after(range.start())
-            .is_none_or(|(start, vma)| range.end().page_index() + after.max(vma.guard()) <= start)
+            .is_none_or(|(start, vma)| range.end().page_index() + after + vma.guard() <= start)
     }
 
     /// Returns the start of the lowest gap of `pages` pages in `range`.

@@ -7,11 +7,12 @@ use pagewright_lab::planted_bugs_are_found;
 use pagewright_mm::Advice;
 use pagewright_mm::gup::{GupFlags, MakeDirty};
 use pagewright_tlb::frames::FolioFlags;
-use pagewright_types::{Access, Counter, NodeId, PAGE_SIZE};
+use pagewright_types::{Access, Counter, Level, NodeId, PAGE_SIZE};
 
 on_both! {
     every_advice_on_a_part_leaves_the_rest,
     a_guard_replaces_a_part,
+    the_removal_of_guards_splits_no_huge_page,
     free_of_all_keeps_the_folio_whole_until_reclaim_discards_it,
     /// INV-LAZYFREE-WHOLE.
     free_of_a_part_splits_and_frees_that_part: assert!(freed_in_part::<I>(0)),
@@ -59,6 +60,14 @@ fn a_guard_replaces_a_part<I: Isa>() {
         assert_eq!(process.read(CPU, at(BASE, 7)), 0, "{mapped:?}");
         end(&world, &[&process]);
     }
+}
+
+/// `guard_remove_pmd_entry` skips a huge page, which has no guards.
+fn the_removal_of_guards_splits_no_huge_page<I: Isa>() {
+    let (world, process) = Mapped::Whole.process::<I>();
+    process.advise(at(BASE, 4), 4, Advice::GuardRemove);
+    assert_eq!(process.leaf_level(BASE), Some(Level::PMD));
+    end(&world, &[&process]);
 }
 
 fn free_of_all_keeps_the_folio_whole_until_reclaim_discards_it<I: Isa>() {

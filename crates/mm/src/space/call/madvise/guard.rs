@@ -20,7 +20,7 @@ use crate::space::entries::zap::Zap;
 use crate::space::{Space, Vma};
 use pagewright_arch::{SoftEntry, SoftKind};
 use pagewright_sync::Platform;
-use pagewright_table::{EntryView, OwnTables};
+use pagewright_table::{EntryView, LockedTable, OwnTables};
 use pagewright_tlb::Gather;
 use pagewright_types::{Level, PageRange, Rights};
 
@@ -109,7 +109,9 @@ impl<P: Platform> Mm<P> {
         part: PageRange,
         gather: &mut Gather<'_, P>,
     ) {
-        for (table, under) in tables.locked(part, vma.mlocked()) {
+        // A huge leaf has no guard, and stays whole.
+        let small = |table: &LockedTable<'_, P>| table.level() == Level::PTE;
+        for (table, under) in tables.own_part(part).filter(|(table, _)| small(table)) {
             // Another call may have cleared the entry for its guard, and not flushed yet.
             gather.meet(table.table());
             let mut run = table.run(vma.mlocked());
