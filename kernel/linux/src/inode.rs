@@ -51,6 +51,8 @@ pub(crate) enum InodeKind {
     Null,
     /// `/dev/zero`.
     Zero,
+    /// `/dev/full`.
+    Full,
     /// `/dev/random`, `/dev/urandom`: pseudorandom bytes, the same in every run.
     Random,
     /// The serial line.
@@ -273,6 +275,7 @@ impl Inode {
             | InodeKind::Directory
             | InodeKind::Null
             | InodeKind::Zero
+            | InodeKind::Full
             | InodeKind::Random
             | InodeKind::Console => 0,
         }
@@ -295,6 +298,7 @@ impl Inode {
             | InodeKind::Link(_)
             | InodeKind::Null
             | InodeKind::Zero
+            | InodeKind::Full
             | InodeKind::Random
             | InodeKind::Console
             | InodeKind::Zram
@@ -307,6 +311,7 @@ impl Inode {
         let (major, minor) = match &self.kind {
             InodeKind::Null => (1, 3),
             InodeKind::Zero => (1, 5),
+            InodeKind::Full => (1, 7),
             InodeKind::Random => (1, 8),
             InodeKind::Console => (5, 1),
             InodeKind::Zram => (254, 0),
@@ -378,7 +383,7 @@ impl Inode {
             // Opening a socket fails, and opening a FIFO opens its pipe.
             InodeKind::Socket(_) | InodeKind::Fifo(_) => Err(Errno::ENXIO),
             InodeKind::Null | InodeKind::Console | InodeKind::Link(_) => Ok(Vec::new()),
-            InodeKind::Zero => zeroes(wanted),
+            InodeKind::Zero | InodeKind::Full => zeroes(wanted),
             InodeKind::Random => Ok(call::random(wanted)),
             InodeKind::Zram => zram::read(from, wanted),
             InodeKind::Attribute(attribute) => piece(attribute.show()?.as_bytes(), from, wanted),
@@ -417,6 +422,7 @@ impl Inode {
                 console::write(bytes);
                 Ok(bytes.len())
             }
+            InodeKind::Full => Err(Errno::ENOSPC),
             InodeKind::Null | InodeKind::Zero | InodeKind::Random | InodeKind::Link(_) => Ok(bytes.len()),
         }
     }

@@ -60,6 +60,7 @@ pub(crate) fn start(archive: &'static [u8]) {
     let devices = [
         ("/dev/null", InodeKind::Null),
         ("/dev/zero", InodeKind::Zero),
+        ("/dev/full", InodeKind::Full),
         ("/dev/urandom", InodeKind::Random),
         ("/dev/random", InodeKind::Random),
         ("/dev/console", InodeKind::Console),

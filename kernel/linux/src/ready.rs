@@ -74,7 +74,10 @@ pub(crate) fn can_poll(open: &OpenFile) -> bool {
     match &open.target {
         OpenTarget::Inode(node) => {
             !node.is_file()
-                && !matches!(node.kind, InodeKind::Directory | InodeKind::Null | InodeKind::Zero | InodeKind::Zram)
+                && !matches!(
+                    node.kind,
+                    InodeKind::Directory | InodeKind::Null | InodeKind::Zero | InodeKind::Full | InodeKind::Zram
+                )
         }
         OpenTarget::Process(_)
         | OpenTarget::Pipe(_)

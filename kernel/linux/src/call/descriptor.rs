@@ -22,6 +22,11 @@ pub(super) fn lseek(thread: &mut Thread, a: Arguments) -> SyscallResult {
     }
     let node = open.seekable().ok_or(Errno::ESPIPE)?;
     let mut at = open.offset.lock();
+    if matches!(node.kind, InodeKind::Null | InodeKind::Zero | InodeKind::Full) {
+        // `null_lseek`
+        *at = 0;
+        return Ok(0);
+    }
     let base = match whence {
         linux::SEEK_SET => 0,
         linux::SEEK_CUR => *at,

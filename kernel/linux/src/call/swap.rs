@@ -29,6 +29,7 @@ pub(super) fn serve(thread: &Thread, request: SwapRequest) -> SyscallResult {
         | InodeKind::Link(_)
         | InodeKind::Null
         | InodeKind::Zero
+        | InodeKind::Full
         | InodeKind::Random
         | InodeKind::Console
         | InodeKind::Socket(_)

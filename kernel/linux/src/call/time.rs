@@ -22,10 +22,16 @@ pub(super) fn clock_getres(thread: &mut Thread, a: Arguments) -> SyscallResult {
     if a[1] == 0 { Ok(0) } else { write_time(thread, address(a[1]), 1) }
 }
 
+/// `gettimeofday`; the time zone is that of Greenwich.
 pub(super) fn gettimeofday(thread: &mut Thread, a: Arguments) -> SyscallResult {
     let now = timers::realtime_ns();
-    thread.space.write_u64(address(a[0]), now / NS)?;
-    thread.space.write_u64(address(a[0] + 8), now % NS / 1000)?;
+    if a[0] != 0 {
+        thread.space.write_u64(address(a[0]), now / NS)?;
+        thread.space.write_u64(address(a[0].wrapping_add(8)), now % NS / 1000)?;
+    }
+    if a[1] != 0 {
+        thread.space.write_u64(address(a[1]), 0)?;
+    }
     Ok(0)
 }
 

@@ -418,6 +418,10 @@ fn takes_all_or_none(node: &Inode) -> bool {
 ///
 /// With `O_APPEND` it writes at the end, which is read while the offset is locked.
 fn write_inode(thread: &Thread, open: &OpenFile, node: &Inode, parts: &Parts, at: Option<u64>) -> Result<u64, Errno> {
+    if matches!(node.kind, InodeKind::Full) {
+        // `write_full`, whatever the bytes are.
+        return Err(Errno::ENOSPC);
+    }
     let mut offset = open.offset.lock();
     let start = if open.has(linux::O_APPEND) { node.size() } else { at.unwrap_or(*offset) };
     // Linux's `vfs_write` passes a write of no bytes on, in which this file finds no request.
