@@ -23,7 +23,7 @@ use crate::limits::ProcessLimits;
 use crate::memory::{FileObject, SpaceHandle, mm};
 use crate::mount;
 use crate::options::Options;
-use crate::process::Process;
+use crate::process::{NO_LEADER, Process};
 use crate::ramfs;
 use crate::record;
 use crate::report;
@@ -358,7 +358,7 @@ pub(crate) fn start_init(options: &Options) {
     let files = Arc::new(Mutex::new(DescriptorTable::of_init(options.input)));
     let Ok(root) = ramfs::at("/") else { panic!("the tree has no root") };
     let fs = Arc::new(Mutex::new(FsContext::of_init(root)));
-    let mut process = Process::new(&Arc::new(id), id, id, image.name, &image.space, limits, credentials.clone());
+    let mut process = Process::new(&Arc::new(id), id, NO_LEADER, image.name, &image.space, limits, credentials.clone());
     (process.arguments, process.environment) = (image.arguments, image.environment);
     (process.files, process.fs, process.actions) =
         (Arc::downgrade(&files), Arc::downgrade(&fs), Arc::downgrade(&actions));

@@ -133,12 +133,13 @@ impl Scheduler {
 
     /// Whether no process of a group has a parent outside that could continue it.
     ///
-    /// Linux: `is_current_pgrp_orphaned`. All processes are in one session.
+    /// Linux: `is_current_pgrp_orphaned`. Only a parent in the same session can.
     fn is_orphaned(&self, group: TaskId) -> bool {
-        let group_of = |id: TaskId| self.processes.get(&id).map(|process| process.group);
         let mut members = self.processes.values().filter(|process| process.group == group);
         !members.any(|process| {
-            process.exit_status.is_none() && process.parent != INIT && group_of(process.parent) != Some(group)
+            let parent = self.processes.get(&process.parent).filter(|_| process.parent != INIT);
+            let can_continue = |parent: &Process| parent.group != group && parent.session == process.session;
+            process.exit_status.is_none() && parent.is_some_and(can_continue)
         })
     }
 
@@ -146,11 +147,14 @@ impl Scheduler {
     ///
     /// Linux: `kill_orphaned_pgrp`. The children that the process left have [`INIT`] as parent now.
     pub(crate) fn hang_up_orphans(&mut self, ended: TaskId, left: &[TaskId]) {
-        let group_of = |id: &TaskId| self.processes.get(id).map(|process| process.group);
-        let own = group_of(&ended);
-        let parent = self.processes.get(&ended).and_then(|process| group_of(&process.parent));
-        let groups = left.iter().map(group_of).filter(|group| *group != own).chain((parent != own).then_some(own));
-        let mut orphaned: Vec<TaskId> = groups.flatten().filter(|group| self.is_orphaned(*group)).collect();
+        let known = |id: &TaskId| self.processes.get(id);
+        let Some(process) = known(&ended) else { return };
+        // A process of another group of the session could continue this group until now.
+        let could_continue = |other: &Process| other.group != process.group && other.session == process.session;
+        let own = known(&process.parent).is_some_and(could_continue).then_some(process.group);
+        let of_children = left.iter().filter_map(known).filter(|child| could_continue(child));
+        let groups = of_children.map(|child| child.group).chain(own);
+        let mut orphaned: Vec<TaskId> = groups.filter(|group| self.is_orphaned(*group)).collect();
         orphaned.dedup();
         for group in orphaned {
             let is_member = |process: &Process| process.group == group && process.exit_status.is_none();

@@ -1,8 +1,8 @@
 //! The limits of a process (`setrlimit(2)`), by Linux's numbers.
 //!
 //! The memory manager enforces those about memory; each address space gets a copy. Of the others,
-//! `RLIMIT_NOFILE`, `RLIMIT_NPROC` and `RLIMIT_RTPRIO` are enforced here, and the rest is stored
-//! and returned.
+//! `RLIMIT_NOFILE`, `RLIMIT_NPROC`, `RLIMIT_RTPRIO` and `RLIMIT_NICE` are enforced here, and the
+//! rest is stored and returned.
 //!
 //! **INV-KERNEL-THREADS** A user without privileges gets no thread beyond `RLIMIT_NPROC`; those
 //! that exist when the limit falls remain.
@@ -117,6 +117,11 @@ impl ProcessLimits {
     /// The highest real-time priority without `CAP_SYS_NICE`.
     pub(crate) fn real_time_priority(&self) -> u64 {
         self.0[linux::RLIMIT_RTPRIO as usize].soft
+    }
+
+    /// The lowest nice value without `CAP_SYS_NICE` (`nice_to_rlimit`).
+    pub(crate) fn nice(&self) -> i64 {
+        20 - self.0[linux::RLIMIT_NICE as usize].soft.min(40) as i64
     }
 
     /// The limits that the memory manager enforces, with the capabilities that it checks.

@@ -15,6 +15,7 @@ use crate::memory::mm;
 use crate::memory_files::MemoryFile;
 use crate::mount;
 use crate::node_files::{self, cpus, list, node_list, nodes_with_cpus};
+use crate::run_queue;
 use crate::shm;
 use crate::sysctl::Sysctl;
 use alloc::collections::BTreeMap;
@@ -60,6 +61,8 @@ const FILES: &[(&str, Show)] = &[
     ("/proc/sys/kernel/pid_max", |out| writeln!(out, "{PID_MAX}")),
     ("/proc/sys/kernel/randomize_va_space", |out| writeln!(out, "0")),
     ("/proc/sys/kernel/sched_rr_timeslice_ms", |out| writeln!(out, "100")),
+    ("/proc/sys/kernel/sched_rt_period_us", |out| writeln!(out, "{}", run_queue::REAL_TIME_PERIOD_NS / 1000)),
+    ("/proc/sys/kernel/sched_rt_runtime_us", |out| writeln!(out, "{}", run_queue::REAL_TIME_RUNTIME_NS / 1000)),
     ("/proc/sys/kernel/shmall", |out| writeln!(out, "{}", shm::SIZE_MAX)),
     ("/proc/sys/kernel/shmmni", |out| writeln!(out, "{}", shm::COUNT_MAX)),
     ("/proc/sys/kernel/version", |out| writeln!(out, "{VERSION}")),

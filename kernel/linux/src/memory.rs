@@ -11,7 +11,7 @@ use crate::record;
 use crate::task::{TaskId, scheduler};
 use alloc::string::String;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicU8, Ordering};
+use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use pagewright_hal::user::{self, UserFault};
 use pagewright_hal::{BootInfo, Machine};
 use pagewright_mm::space::Privileges;
@@ -56,11 +56,24 @@ pub(crate) fn heap_block(bytes: usize) -> Option<&'static mut [u8]> {
     Some(Machine::leak_block(block))
 }
 
+/// The commands of `membarrier` that a space has registered for.
+pub(crate) struct RegisteredBarriers(AtomicU32);
+
+impl RegisteredBarriers {
+    pub(crate) fn register(&self, command: u32) {
+        self.0.fetch_or(command, Ordering::Relaxed);
+    }
+
+    pub(crate) fn has(&self, command: u32) -> bool {
+        self.0.load(Ordering::Relaxed) & command != 0
+    }
+}
+
 /// An address space that ends with its last handle.
 ///
 /// No CPU runs the space when the last handle is dropped. The second field is the privileges of
 /// its limits ([`Privileges`]), the third the file of its program.
-pub(crate) struct SpaceHandle(pub(crate) Arc<Space>, AtomicU8, RunningProgram);
+pub(crate) struct SpaceHandle(pub(crate) Arc<Space>, AtomicU8, RunningProgram, RegisteredBarriers);
 
 impl SpaceHandle {
     /// A new space with these limits.
@@ -71,12 +84,18 @@ impl SpaceHandle {
         program: RunningProgram,
     ) -> Self {
         mm().set_limits(&space, limits.space_limits(privileges));
-        Self(space, AtomicU8::new(privileges.bits()), program)
+        Self(space, AtomicU8::new(privileges.bits()), program, RegisteredBarriers(AtomicU32::new(0)))
     }
 
-    /// The space of a forked child, which has the limits and the program of its parent.
+    /// The space of a forked child, with the parent's limits, program and registrations.
     pub(crate) fn forked(space: Arc<Space>, parent: &Self) -> Self {
-        Self(space, AtomicU8::new(parent.1.load(Ordering::Relaxed)), parent.2.clone())
+        let barriers = RegisteredBarriers(AtomicU32::new(parent.3.0.load(Ordering::Relaxed)));
+        Self(space, AtomicU8::new(parent.1.load(Ordering::Relaxed)), parent.2.clone(), barriers)
+    }
+
+    /// The commands of `membarrier` that its threads may use.
+    pub(crate) fn barriers(&self) -> &RegisteredBarriers {
+        &self.3
     }
 
     /// The file of its program (`exe_file`).

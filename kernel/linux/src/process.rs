@@ -43,12 +43,18 @@ impl ExitStatus {
     }
 }
 
+/// The group and the session of the first process, which no process leads.
+pub(crate) const NO_LEADER: TaskId = TaskId(0);
+
 /// A process.
 pub(crate) struct Process {
     /// Its number, which its descriptors share: a later process with the same number has another.
     pub(crate) handle: Arc<TaskId>,
     pub(crate) parent: TaskId,
     pub(crate) group: TaskId,
+    pub(crate) session: TaskId,
+    /// Whether it has called `execve`, after which its parent cannot move it to another group.
+    pub(crate) has_executed: bool,
     /// The name of its program, which its threads have unless they choose one (`comm`).
     pub(crate) program: String,
     /// Its address space, which its threads own.
@@ -114,6 +120,8 @@ impl Process {
             handle: handle.clone(),
             parent,
             group,
+            session: NO_LEADER,
+            has_executed: false,
             program,
             space: Arc::downgrade(space),
             limits,

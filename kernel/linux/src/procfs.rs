@@ -20,6 +20,7 @@ use crate::mount;
 use crate::node_files;
 use crate::process_memory::{MemoryView, ProcessMemory};
 use crate::ramfs;
+use crate::run_queue::Scheduling;
 use crate::task::{TaskId, Thread, scheduler};
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -224,6 +225,7 @@ struct ProcessView {
     id: TaskId,
     parent: TaskId,
     group: TaskId,
+    session: TaskId,
     name: String,
     arguments: Arc<[u8]>,
     environment: Arc<[u8]>,
@@ -234,6 +236,8 @@ struct ProcessView {
     state: char,
     /// User and kernel time, and that of reaped children, in ticks of 1/100 s.
     ticks: [u64; 4],
+    /// That of the thread; of the first one for the process.
+    scheduling: Scheduling,
     space: Option<Arc<SpaceHandle>>,
     /// The user and the group that own the files (`task_dump_owner`).
     owner: (u32, u32),
@@ -245,6 +249,7 @@ impl ProcessView {
         scheduler.processes.get(&id)?;
         let name = scheduler.name_of(id);
         let state = scheduler.state_of(id);
+        let scheduling = scheduler.threads.get(&id).map_or_else(Scheduling::of_init, |entry| entry.scheduling);
         let process = scheduler.process(id);
         let (own, children) = (process.usage.user_and_kernel_ns(), process.children_usage.user_and_kernel_ns());
         Some(Self {
@@ -252,6 +257,7 @@ impl ProcessView {
             id,
             parent: if process.parent == id { TaskId(0) } else { process.parent },
             group: process.group,
+            session: process.session,
             name,
             arguments: process.arguments.clone(),
             environment: process.environment.clone(),
@@ -261,6 +267,7 @@ impl ProcessView {
             credentials: process.credentials.clone(),
             state,
             ticks: [own.0, own.1, children.0, children.1].map(|ns| ns / 10_000_000),
+            scheduling,
             space: process.space.upgrade(),
             owner: if process.is_dumpable {
                 (process.credentials.user.effective, process.credentials.group.effective)
@@ -325,14 +332,17 @@ impl ProcessView {
 
     /// `/proc/PID/stat`; fields that are not known are 0.
     fn show_stat(&self, out: &mut dyn Write) -> fmt::Result {
-        let Self { id, parent, group, name, threads, state, ticks, .. } = self;
+        let Self { id, parent, group, session, name, threads, state, ticks, scheduling, .. } = self;
         let (faults, size, resident) = self.space.as_ref().map_or(((0, 0), 0, 0), |space| {
             let space = &space.0;
             ((space.minor_faults(), space.major_faults()), space.map().read().bytes(), space.rss().pages())
         });
-        write!(out, "{} ({name}) {state} {} {} 1 0 -1 0 {} 0 {} 0 ", id.0, parent.0, group.0, faults.0, faults.1)?;
-        write!(out, "{} {} {} {} 20 0 {threads} 0 0 {size} {resident} ", ticks[0], ticks[1], ticks[2], ticks[3])?;
-        writeln!(out, "{} 0 0 0 0 0 0 0 0 0 0 0 0 17 0 0 0 0 0 0 0 0 0 0 0 0 0 0", u64::MAX)
+        write!(out, "{} ({name}) {state} {} {} {} 0 -1 0 ", id.0, parent.0, group.0, session.0)?;
+        write!(out, "{} 0 {} 0 ", faults.0, faults.1)?;
+        let (shown, nice) = (scheduling.shown_priority(), scheduling.nice);
+        write!(out, "{} {} {} {} {shown} {nice} ", ticks[0], ticks[1], ticks[2], ticks[3])?;
+        write!(out, "{threads} 0 0 {size} {resident} {} 0 0 0 0 0 0 0 0 0 0 0 0 17 0 ", u64::MAX)?;
+        writeln!(out, "{} {} 0 0 0 0 0 0 0 0 0 0 0", scheduling.priority, scheduling.policy)
     }
 
     /// `/proc/PID/status`.

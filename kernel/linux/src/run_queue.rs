@@ -8,8 +8,12 @@
 //! it. A thread that becomes ready wakes an idle CPU, or interrupts one that runs a lower rank. A
 //! thread whose CPU is taken from its set leaves at the next interrupt, which is sent at once.
 //!
-//! Not guaranteed: fairness between processes, nice values, `SCHED_DEADLINE`. A preempted thread
-//! of `SCHED_FIFO` goes behind its equals.
+//! Real-time threads may have [`REAL_TIME_RUNTIME_NS`] of each [`REAL_TIME_PERIOD_NS`] of a CPU.
+//! After that the CPU prefers the others until the period ends (`sched_rt_runtime_exceeded`).
+//!
+//! Not guaranteed: fairness between processes, effects of nice values, `SCHED_DEADLINE`. A
+//! preempted thread of `SCHED_FIFO` goes behind its equals. A CPU with real-time threads alone runs
+//! them further, where it is idle in Linux.
 
 use crate::task::{Resume, Scheduler, TaskId, Thread, WaitReason};
 use alloc::boxed::Box;
@@ -22,6 +26,11 @@ use pagewright_types::{CpuId, CpuMask};
 /// The slice of a thread of `SCHED_RR` (`RR_TIMESLICE`); those of others are a tick.
 pub(crate) const ROUND_ROBIN_NS: u64 = 100_000_000;
 
+/// The time in which real-time threads of a CPU are limited (`sched_rt_period_us`).
+pub(crate) const REAL_TIME_PERIOD_NS: u64 = 1_000_000_000;
+/// The part of it that they may run (`sched_rt_runtime_us`).
+pub(crate) const REAL_TIME_RUNTIME_NS: u64 = 950_000_000;
+
 /// How a thread is scheduled (`sched(7)`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Scheduling {
@@ -31,6 +40,8 @@ pub(crate) struct Scheduling {
     pub(crate) policy: u32,
     /// From 1 to 99 for `SCHED_FIFO` and `SCHED_RR`, else 0.
     pub(crate) priority: u8,
+    /// From -20 to 19; kept and shown, without effect.
+    pub(crate) nice: i8,
     /// Whether children begin with `SCHED_OTHER`.
     pub(crate) resets_on_fork: bool,
 }
@@ -38,12 +49,21 @@ pub(crate) struct Scheduling {
 impl Scheduling {
     /// That of the first thread.
     pub(crate) fn of_init() -> Self {
-        Self { cpus: Machine.online(), policy: linux::SCHED_NORMAL, priority: 0, resets_on_fork: false }
+        Self { cpus: Machine.online(), policy: linux::SCHED_NORMAL, priority: 0, nice: 0, resets_on_fork: false }
     }
 
     /// That of a child (`sched_fork`).
     pub(crate) fn for_child(self) -> Self {
-        if self.resets_on_fork { Self { cpus: self.cpus, ..Self::of_init() } } else { self }
+        if self.resets_on_fork { Self { cpus: self.cpus, nice: self.nice.max(0), ..Self::of_init() } } else { self }
+    }
+
+    pub(crate) fn is_real_time(self) -> bool {
+        self.priority > 0
+    }
+
+    /// The priority that `/proc/PID/stat` shows (`task_prio`).
+    pub(crate) fn shown_priority(self) -> i32 {
+        if self.is_real_time() { -1 - i32::from(self.priority) } else { 20 + i32::from(self.nice) }
     }
 
     /// The order between threads: real-time priorities, the others, `SCHED_IDLE`.
@@ -63,17 +83,66 @@ struct RunningThread {
     since: u64,
 }
 
+/// The time that real-time threads ran on a CPU in the present period.
+#[derive(Clone, Copy)]
+struct RealTimeUsage {
+    /// When the period began, in ns since boot.
+    period: u64,
+    /// In ns, without the thread that runs.
+    used: u64,
+}
+
+impl RealTimeUsage {
+    const NONE: Self = Self { period: 0, used: 0 };
+
+    /// The usage at `now`, with a thread that runs since `since`.
+    fn at(self, now: u64, since: Option<u64>) -> Self {
+        let elapsed = now.saturating_sub(self.period);
+        let period = now - elapsed % REAL_TIME_PERIOD_NS;
+        let used = if elapsed < REAL_TIME_PERIOD_NS { self.used } else { 0 };
+        let running = since.map_or(0, |since| now.saturating_sub(since.max(period)));
+        Self { period, used: used + running }
+    }
+
+    fn is_exceeded(self) -> bool {
+        self.used >= REAL_TIME_RUNTIME_NS
+    }
+}
+
 /// The threads that are ready, those that run, and the idle CPUs.
 pub(crate) struct RunQueue {
     /// By falling rank.
     ready: VecDeque<Box<Thread>>,
     running: [Option<RunningThread>; CpuMask::MAX],
+    real_time: [RealTimeUsage; CpuMask::MAX],
     idle: CpuMask,
 }
 
 impl RunQueue {
     pub(crate) const fn new() -> Self {
-        Self { ready: VecDeque::new(), running: [None; CpuMask::MAX], idle: CpuMask::EMPTY }
+        Self {
+            ready: VecDeque::new(),
+            running: [None; CpuMask::MAX],
+            real_time: [RealTimeUsage::NONE; CpuMask::MAX],
+            idle: CpuMask::EMPTY,
+        }
+    }
+
+    /// The usage of a CPU by real-time threads, with the one that runs on it.
+    fn real_time_usage(&self, cpu: CpuId, now: u64) -> RealTimeUsage {
+        let running = self.running[cpu.index()].filter(|running| running.scheduling.is_real_time());
+        self.real_time[cpu.index()].at(now, running.map(|running| running.since))
+    }
+
+    /// The index of the thread that a CPU takes next.
+    fn next(&self, cpu: CpuId, now: u64) -> Option<usize> {
+        let may_run = |thread: &Thread| thread.scheduling.cpus.contains(cpu);
+        let first = self.ready.iter().position(|thread| may_run(thread))?;
+        if !self.ready[first].scheduling.is_real_time() || !self.real_time_usage(cpu, now).is_exceeded() {
+            return Some(first);
+        }
+        let other = self.ready.iter().position(|thread| may_run(thread) && !thread.scheduling.is_real_time());
+        other.or(Some(first))
     }
 
     fn put(&mut self, thread: Box<Thread>) {
@@ -118,8 +187,8 @@ impl Scheduler {
     /// Takes the first thread that may run on this CPU, which runs it now.
     pub(crate) fn next_ready(&mut self, now: u64) -> Option<Box<Thread>> {
         let me = pagewright_hal::this_cpu();
-        let first = self.queue.ready.iter().position(|thread| thread.scheduling.cpus.contains(me))?;
-        let thread = self.queue.ready.remove(first)?;
+        let next = self.queue.next(me, now)?;
+        let thread = self.queue.ready.remove(next)?;
         let (id, scheduling) = (thread.id, thread.scheduling);
         self.queue.running[me.index()] = Some(RunningThread { id, scheduling, is_awaited: false, since: now });
         Some(thread)
@@ -127,7 +196,9 @@ impl Scheduler {
 
     /// Notes that a thread leaves this CPU.
     pub(crate) fn leave_cpu(&mut self, thread: &mut Thread) {
-        let left = self.queue.running[pagewright_hal::this_cpu().index()].take();
+        let (me, now) = (pagewright_hal::this_cpu(), pagewright_hal::time::now_ns());
+        self.queue.real_time[me.index()] = self.queue.real_time_usage(me, now);
+        let left = self.queue.running[me.index()].take();
         if let Some(RunningThread { id, scheduling, is_awaited, .. }) = left {
             thread.scheduling = scheduling;
             if is_awaited {
@@ -156,14 +227,17 @@ impl Scheduler {
         if !scheduling.cpus.contains(me) {
             return true;
         }
-        let first = self.queue.ready.iter().find(|thread| thread.scheduling.cpus.contains(me));
+        let now = pagewright_hal::time::now_ns();
+        let Some(next) = self.queue.next(me, now).map(|next| self.queue.ready[next].scheduling) else { return false };
+        if self.queue.real_time_usage(me, now).is_exceeded() && next.is_real_time() != scheduling.is_real_time() {
+            return scheduling.is_real_time();
+        }
         let keeps_rank = match scheduling.policy {
             linux::SCHED_FIFO => true,
-            linux::SCHED_RR => pagewright_hal::time::now_ns().saturating_sub(since) < ROUND_ROBIN_NS,
+            linux::SCHED_RR => now.saturating_sub(since) < ROUND_ROBIN_NS,
             _ => false,
         };
-        let keeps = |rank: i16| rank < scheduling.rank() || rank == scheduling.rank() && keeps_rank;
-        first.is_some_and(|thread| !keeps(thread.scheduling.rank()))
+        next.rank() > scheduling.rank() || next.rank() == scheduling.rank() && !keeps_rank
     }
 
     /// Marks this CPU idle or busy.

@@ -45,7 +45,7 @@ impl Machine {
     }
 
     /// Debian's packages for this machine.
-    fn archive<'a>(&self, workspace: &'a Workspace) -> Archive<'a> {
+    pub(super) fn archive<'a>(&self, workspace: &'a Workspace) -> Archive<'a> {
         let architecture = match self.isa {
             IsaKind::X86_64 => "amd64",
             IsaKind::Aarch64 => "arm64",
@@ -190,7 +190,7 @@ const HUGE_SPLICES: Case =
     Case { arguments: &["2048"], swap: Swap::On("64M"), ..c("splices-huge", "splices_huge.c", 0) };
 
 /// The cases, the longest first, so that none of them runs alone at the end.
-pub(crate) const CASES: [Case; 45] = [
+pub(crate) const CASES: [Case; 46] = [
     Case { arguments: &["64", "32"], memory: "1G", memory_on_linux: "1G", ..c("fork", "fork.c", 0) },
     Case { arguments: &["4000"], ..c("threads", "threads.c", 0) },
     Case { nodes: &SLOW_TIER, cpus: &["1"], arguments: &["0", "10 20"], ..c("slow-tier", "nodes.c", 0) },
@@ -223,6 +223,7 @@ pub(crate) const CASES: [Case; 45] = [
     c("names", "names.c", 0),
     c("policy", "policy.c", 0),
     c("users", "users.c", 0),
+    c("processes", "processes.c", 0),
     c("ipc", "ipc.c", 0),
     c("sockets", "sockets.c", 0),
     c("proc", "proc.c", 0),

@@ -290,7 +290,8 @@ fn add_to_process(
         return thread.process;
     }
     let caller = scheduler.process(thread.process);
-    let (group, program, limits) = (caller.group, caller.program.clone(), caller.limits.clone());
+    let (group, session) = (caller.group, caller.session);
+    let (program, limits) = (caller.program.clone(), caller.limits.clone());
     let oom_score_adj = caller.oom_score_adj;
     let (arguments, environment) = (caller.arguments.clone(), caller.environment.clone());
     let (parent, exit_signal) = if has(request, linux::CLONE_PARENT) {
@@ -303,7 +304,7 @@ fn add_to_process(
     let id = **handle;
     let is_dumpable = caller.is_dumpable;
     let mut child = Process::new(handle, parent, group, program, space, limits, thread.credentials.clone());
-    child.is_dumpable = is_dumpable;
+    (child.session, child.is_dumpable) = (session, is_dumpable);
     child.vfork = has(request, linux::CLONE_VFORK);
     child.actions = Arc::downgrade(actions);
     child.exit_signal = exit_signal;

@@ -1,6 +1,4 @@
 //! Information about the process and the machine: ids, names, memory, CPUs.
-//!
-//! Every process is in one session.
 
 use super::transfer::{TRANSFER_MAX, after};
 use super::{Arguments, address, credential};
@@ -10,7 +8,7 @@ use crate::memory::mm;
 use crate::node_files;
 use crate::signal::NSIG;
 use crate::system_name::{LEN_MAX, SystemName};
-use crate::task::{NAME_MAX, SyscallResult, TaskId, Thread, scheduler};
+use crate::task::{NAME_MAX, SyscallResult, Thread, scheduler};
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
 use linux_raw_sys::general as linux;
@@ -30,16 +28,6 @@ pub(super) fn gettid(thread: &mut Thread, _: Arguments) -> SyscallResult {
 pub(super) fn getppid(thread: &mut Thread, _: Arguments) -> SyscallResult {
     let parent = scheduler().process(thread.process).parent;
     Ok(if parent == thread.process { 0 } else { parent.0.into() })
-}
-
-pub(super) fn setsid(thread: &mut Thread, _: Arguments) -> SyscallResult {
-    scheduler().process(thread.process).group = thread.process;
-    Ok(thread.process.0.into())
-}
-
-/// `getsid`: the one session.
-pub(super) fn getsid(_thread: &mut Thread, _: Arguments) -> SyscallResult {
-    Ok(1)
 }
 
 pub(super) fn set_tid_address(thread: &mut Thread, a: Arguments) -> SyscallResult {
@@ -103,23 +91,6 @@ pub(crate) fn random(count: usize) -> Vec<u8> {
     let mut bytes: Vec<u8> = (0..count.div_ceil(8)).flat_map(|_| next().to_le_bytes()).collect();
     bytes.truncate(count);
     bytes
-}
-
-fn chosen(thread: &Thread, id: u64) -> TaskId {
-    if id == 0 { thread.process } else { TaskId(id as u32) }
-}
-
-pub(super) fn getpgid(thread: &mut Thread, a: Arguments) -> SyscallResult {
-    let scheduler = scheduler();
-    let process = scheduler.processes.get(&chosen(thread, a[0])).ok_or(Errno::ESRCH)?;
-    Ok(u64::from(process.group.0))
-}
-
-pub(super) fn setpgid(thread: &mut Thread, a: Arguments) -> SyscallResult {
-    let id = chosen(thread, a[0]);
-    let group = if a[1] == 0 { id } else { TaskId(a[1] as u32) };
-    scheduler().processes.get_mut(&id).ok_or(Errno::ESRCH)?.group = group;
-    Ok(0)
 }
 
 /// The release of the kernel, as `uname` and `/proc` show it.

@@ -2,7 +2,7 @@
 
 use super::path::{self, path_at};
 use super::table::Handler;
-use super::{Arguments, address, attribute, descriptor, epoll, information, link, poll, signal, stat, timer};
+use super::{Arguments, address, attribute, descriptor, epoll, link, poll, session, signal, stat, timer};
 use crate::errno::Errno;
 use crate::task::{SyscallResult, Thread};
 use crate::timers;
@@ -31,7 +31,7 @@ pub(super) const HANDLERS: &[(Sysno, Handler)] = &[
     (Sysno::pipe, |thread, a| descriptor::pipe2(thread, [a[0], 0, 0, 0, 0, 0])),
     (Sysno::dup2, dup2),
     (Sysno::pause, signal::pause),
-    (Sysno::getpgrp, |thread, _| information::getpgid(thread, [0; 6])),
+    (Sysno::getpgrp, session::getpgrp),
     (Sysno::poll, |thread, a| {
         let timeout = u64::try_from(a[2] as i32).ok().map(|ms| ms * 1_000_000);
         poll::poll(thread, address(a[0]), a[1], timeout)

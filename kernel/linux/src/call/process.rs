@@ -139,6 +139,7 @@ fn replace(thread: &mut Thread, a: Arguments) -> SyscallResult {
     let mut scheduler = scheduler();
     let process = scheduler.process(thread.process);
     (process.program, process.space) = (image.name, Arc::downgrade(&thread.space));
+    process.has_executed = true;
     process.timers.remove_posix();
     (process.arguments, process.environment) = (image.arguments, image.environment);
     process.actions = Arc::downgrade(&thread.actions);

@@ -1,6 +1,6 @@
 //! Calls about scheduling: policies, priorities, sets of CPUs (`kernel/sched/core.c`).
 //!
-//! Not guaranteed: `SCHED_DEADLINE`, which is refused, and nice values.
+//! Not guaranteed: `SCHED_DEADLINE`, which is refused.
 
 use super::{Arguments, address};
 use crate::errno::Errno;
@@ -107,11 +107,13 @@ fn set(thread: &Thread, id: u64, policy: Option<u32>, at: u64) -> SyscallResult 
     if is_real_time(policy) != (priority != 0) {
         return Err(Errno::EINVAL.into());
     }
-    let limit = scheduler.processes.get(&known.process).map_or(0, |process| process.limits.real_time_priority());
+    let limits = scheduler.processes.get(&known.process).map(|process| &process.limits);
+    let limit = limits.map_or(0, |limits| limits.real_time_priority());
     // `user_check_sched_setscheduler`
     let raises = is_real_time(policy)
         && (policy != old.policy && limit == 0 || priority > old.priority.into() && u64::from(priority) > limit);
-    let leaves_idle = old.policy == linux::SCHED_IDLE && policy != linux::SCHED_IDLE;
+    let is_nice_allowed = limits.is_some_and(|limits| i64::from(old.nice) >= limits.nice());
+    let leaves_idle = old.policy == linux::SCHED_IDLE && policy != linux::SCHED_IDLE && !is_nice_allowed;
     if raises || leaves_idle || old.resets_on_fork && !resets_on_fork {
         thread.credentials.need(linux::CAP_SYS_NICE)?;
     }

@@ -280,11 +280,13 @@ pub(super) fn kill(thread: &mut Thread, a: Arguments) -> SyscallResult {
 
 /// Whether a thread may send a signal to another thread or process (`check_kill_permission`).
 ///
-/// Within a session, `SIGCONT` needs no permission; all processes are in one.
+/// Within a session, `SIGCONT` needs no permission.
 fn may_signal(scheduler: &Scheduler, thread: &Thread, target: TaskId, signal: u8) -> bool {
     let process = scheduler.threads.get(&target).map_or(target, |entry| entry.process);
     let credentials = scheduler.credentials_of(target);
-    let is_allowed = |target: &Credentials| signal == SIGCONT || thread.credentials.may_signal(target);
+    let session_of = |id: TaskId| scheduler.processes.get(&id).map(|process| process.session);
+    let continues = signal == SIGCONT && session_of(process) == session_of(thread.process);
+    let is_allowed = |target: &Credentials| continues || thread.credentials.may_signal(target);
     process == thread.process || credentials.is_none_or(|target| is_allowed(&target))
 }
 

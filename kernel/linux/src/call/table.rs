@@ -7,9 +7,9 @@
 #[cfg(target_arch = "x86_64")]
 use super::legacy;
 use super::{
-    Arguments, attribute, clone, credential, descriptor, epoll, futex, information, ioctl, link, lock, memory, message,
-    messages, mount, path, pidfd, poll, process, schedule, shm, signal, socket, socket_option, splice, stat, time,
-    timer, transfer, wait, xattr,
+    Arguments, attribute, clone, credential, descriptor, epoll, futex, information, ioctl, link, lock, membarrier,
+    memory, message, messages, mount, nice, path, pidfd, poll, process, schedule, session, shm, signal, socket,
+    socket_option, splice, stat, time, timer, transfer, wait, xattr,
 };
 use crate::errno::Errno;
 use crate::report;
@@ -163,10 +163,10 @@ const HANDLERS: &[(Sysno, Handler)] = &[
     (Sysno::getpid, information::getpid),
     (Sysno::gettid, information::gettid),
     (Sysno::getppid, information::getppid),
-    (Sysno::getpgid, information::getpgid),
-    (Sysno::setpgid, information::setpgid),
-    (Sysno::getsid, information::getsid),
-    (Sysno::setsid, information::setsid),
+    (Sysno::getpgid, session::getpgid),
+    (Sysno::setpgid, session::setpgid),
+    (Sysno::getsid, session::getsid),
+    (Sysno::setsid, session::setsid),
     (Sysno::getuid, credential::getuid),
     (Sysno::geteuid, credential::geteuid),
     (Sysno::getgid, credential::getgid),
@@ -205,6 +205,9 @@ const HANDLERS: &[(Sysno, Handler)] = &[
     (Sysno::sched_get_priority_max, schedule::sched_get_priority_max),
     (Sysno::sched_get_priority_min, schedule::sched_get_priority_min),
     (Sysno::sched_rr_get_interval, schedule::sched_rr_get_interval),
+    (Sysno::membarrier, membarrier::membarrier),
+    (Sysno::getpriority, nice::getpriority),
+    (Sysno::setpriority, nice::setpriority),
 ];
 
 /// The calls that make a process, a file or a descriptor.
