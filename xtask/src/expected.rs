@@ -43,7 +43,7 @@ pub(crate) fn run(names: &[&str]) -> Result<(), Error> {
             if let Some(root) = case.sysroot(machine, &workspace) {
                 boot.arg("--sysroot").arg(root);
             }
-            let (printed, status) = run_program(boot.arg("--").arg(&program).args(case.arguments))?;
+            let (printed, status) = run_program(boot.arg("--").arg(&program).args(case.arguments), ALLOWED)?;
             let path = case.expected(machine, &workspace.workspace_root);
             fs::write(&path, printed).map_err(Error::file(&path))?;
             println!("{}: status {status:?}", workspace.shown(&path).display());
@@ -61,8 +61,8 @@ fn boot(pagewright: &Path, machine: &Machine, case: &Case, linux: &[String]) -> 
 }
 
 /// The output of a program, and the exit status that `init` printed after it.
-fn run_program(boot: &mut Command) -> Result<(String, Option<i32>), Error> {
-    let output = watch::output(boot.stdin(Stdio::null()), ALLOWED)?;
+pub(crate) fn run_program(boot: &mut Command, allowed: Duration) -> Result<(String, Option<i32>), Error> {
+    let output = watch::output(boot.stdin(Stdio::null()), allowed)?;
     // The terminal ends lines with CR LF.
     let text = String::from_utf8_lossy(&output.stdout).replace('\r', "");
     Ok(match text.rsplit_once("\nstatus ") {

@@ -66,6 +66,11 @@ usage: cargo xtask COMMAND
   boot build           build what `boot` runs, and run nothing
   boot long [NAME...]  run programs of Debian, many forks and random system calls (an hour;
                        downloads packages)
+  boot stressors [NAME...]
+                       run the stressors of stress-ng about memory and processes that pass on
+                       Linux (hours; downloads a package)
+  boot stressors record [NAME...]
+                       run them on Debian's Linux and record which pass (an hour; downloads kernels)
   boot repeat BOOTS    make so many boots of the programs of `boot`, at least four at once; keep
                        what failed ones print in target/failed-boots
   expected [NAME...]   run the same programs on Debian's Linux and record their output (minutes;
@@ -144,6 +149,8 @@ fn run(words: &[&str]) -> Result<(), Error> {
         ["boot", "build"] => boot::build(),
         ["boot", "planted"] => boot::run(boot::Extent::Planted, &[]),
         ["boot", "long", names @ ..] => boot::run(boot::Extent::Long, names),
+        ["boot", "stressors", "record", names @ ..] => boot::stressors::record(names),
+        ["boot", "stressors", names @ ..] => boot::stressors::run(names),
         ["boot", "repeat", boots] => match boots.parse() {
             Ok(boots) => boot::run(boot::Extent::Repeated(boots), &[]),
             Err(_) => Err(Error::Usage(words.join(" "))),

@@ -100,6 +100,7 @@ pub(crate) fn run() -> Result<(), Error> {
         step("a capture of 10 GB replays in constant memory", longer(&["pagewright-capture"], "replay_memory", &[])),
         step("programs on the kernel in QEMU, also with planted bugs", cargo(&["xtask", "boot", "planted"])),
         step("programs of Debian and random system calls on the kernel", cargo(&["xtask", "boot", "long"])),
+        step("stressors of memory and processes that pass on Linux", cargo(&["xtask", "boot", "stressors"])),
         step("2,000 boots of the kernel", cargo(&["xtask", "boot", "repeat", BOOTS])),
         step("10,000,000 operations match Linux", beside_linux),
         step("properties, 200,000 cases each", properties),

@@ -5,8 +5,8 @@
 //! recorded by [`crate::expected`]). `planted` also boots with planted bugs, each of which must be
 //! detected. Some programs are also recorded and replayed in the lab, which must count the same
 //! ([`recorded`]). A program that does nothing boots with the least memory that is accepted
-//! ([`least_memory`]). [`mod@repeat`] makes the same boots many times, and [`mod@long`] runs
-//! programs that take minutes. Several machines run at the same time.
+//! ([`least_memory`]). [`mod@repeat`] makes the same boots many times, [`mod@long`] runs programs
+//! that take minutes, and [`stressors`] those of stress-ng. Several machines run at the same time.
 //!
 //! Not guaranteed: anything about time, because QEMU emulates every instruction.
 
@@ -18,6 +18,7 @@ mod planted;
 mod recorded;
 mod repeat;
 mod shell;
+pub(crate) mod stressors;
 
 use crate::cargo::{self, Workspace};
 use crate::error::Error;
