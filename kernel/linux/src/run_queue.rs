@@ -115,6 +115,8 @@ pub(crate) struct RunQueue {
     ready: VecDeque<Box<Thread>>,
     running: [Option<RunningThread>; CpuMask::MAX],
     real_time: [RealTimeUsage; CpuMask::MAX],
+    /// When the last thread left each CPU, until the CPU takes the next one or finds none.
+    left: [Option<u64>; CpuMask::MAX],
     idle: CpuMask,
 }
 
@@ -124,6 +126,7 @@ impl RunQueue {
             ready: VecDeque::new(),
             running: [None; CpuMask::MAX],
             real_time: [RealTimeUsage::NONE; CpuMask::MAX],
+            left: [None; CpuMask::MAX],
             idle: CpuMask::EMPTY,
         }
     }
@@ -185,12 +188,16 @@ impl Scheduler {
     }
 
     /// Takes the first thread that may run on this CPU, which runs it now.
+    ///
+    /// The time since the last thread left counts as the next one's: changing threads takes longer
+    /// than a thread may run that a timer wakes again and again.
     pub(crate) fn next_ready(&mut self, now: u64) -> Option<Box<Thread>> {
         let me = pagewright_hal::this_cpu();
+        let since = self.queue.left[me.index()].take().unwrap_or(now);
         let next = self.queue.next(me, now)?;
         let thread = self.queue.ready.remove(next)?;
         let (id, scheduling) = (thread.id, thread.scheduling);
-        self.queue.running[me.index()] = Some(RunningThread { id, scheduling, is_awaited: false, since: now });
+        self.queue.running[me.index()] = Some(RunningThread { id, scheduling, is_awaited: false, since });
         Some(thread)
     }
 
@@ -198,6 +205,7 @@ impl Scheduler {
     pub(crate) fn leave_cpu(&mut self, thread: &mut Thread) {
         let (me, now) = (pagewright_hal::this_cpu(), pagewright_hal::time::now_ns());
         self.queue.real_time[me.index()] = self.queue.real_time_usage(me, now);
+        self.queue.left[me.index()] = Some(now);
         let left = self.queue.running[me.index()].take();
         if let Some(RunningThread { id, scheduling, is_awaited, .. }) = left {
             thread.scheduling = scheduling;
