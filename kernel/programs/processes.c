@@ -317,6 +317,33 @@ static void without_mappings(void)
     printf("\n");
 }
 
+/* A directory of /proc as the name of a process. */
+static void directories(void)
+{
+    int of_child, of_all = open("/proc", O_RDONLY), file;
+    char path[32];
+    pid_t child = forked();
+
+    if (child == 0)
+        for (;;)
+            pause();
+    snprintf(path, sizeof path, "/proc/%d", child);
+    of_child = open(path, O_RDONLY | O_DIRECTORY);
+    snprintf(path, sizeof path, "/proc/%d/stat", child);
+    file = open(path, O_RDONLY);
+    printf("pidfd_send_signal:");
+    say("to /proc", told(syscall(SYS_pidfd_send_signal, of_all, SIGTERM, 0, 0)));
+    say("to a file", told(syscall(SYS_pidfd_send_signal, file, SIGTERM, 0, 0)));
+    say("to a directory", told(syscall(SYS_pidfd_send_signal, of_child, 0, 0, 0)));
+    say("SIGTERM", told(syscall(SYS_pidfd_send_signal, of_child, SIGTERM, 0, 0)));
+    say("status", status_of(child));
+    say("reaped", told(syscall(SYS_pidfd_send_signal, of_child, 0, 0, 0)));
+    printf("\n");
+    close(of_all);
+    close(of_child);
+    close(file);
+}
+
 static void full(void)
 {
     char bytes[8] = "xxxxxxx";
@@ -381,6 +408,7 @@ int main(int argc, char **argv)
     in_child(barriers);
     in_child(starving);
     in_child(without_mappings);
+    in_child(directories);
     in_child(full);
     in_child(times);
     return 0;

@@ -163,6 +163,16 @@ fn process_named(thread: &Thread, name: &str) -> Option<TaskId> {
     if name == "self" { Some(thread.process) } else { name.parse().ok().map(TaskId) }
 }
 
+/// The process whose directory an inode is (`tgid_pidfd_to_pid`).
+///
+/// # Errors
+/// `EBADF` for what is no such directory, `ESRCH` if the process was reaped.
+pub(crate) fn process_of(thread: &Thread, node: &Inode) -> Result<Arc<TaskId>, Errno> {
+    let path = node.path();
+    let id = path.strip_prefix("/proc/").and_then(|name| process_named(thread, name)).ok_or(Errno::EBADF)?;
+    scheduler().processes.get(&id).map(|process| process.handle.clone()).ok_or(Errno::ESRCH)
+}
+
 /// The open file that a link below `/proc/PID/fd` leads to.
 ///
 /// # Errors

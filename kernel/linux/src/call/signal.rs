@@ -5,6 +5,7 @@ use super::{Arguments, address};
 use crate::credentials::Credentials;
 use crate::errno::Errno;
 use crate::file::OpenTarget;
+use crate::procfs;
 use crate::signal::{self, NSIG, SIGCONT, SigAction, SigCause, SigInfo, SignalSet};
 use crate::task::{CallStop, INIT, Scheduler, SyscallResult, TaskId, Thread, WaitReason, scheduler};
 use alloc::vec::Vec;
@@ -146,13 +147,17 @@ pub(super) fn rt_tgsigqueueinfo(thread: &mut Thread, a: Arguments) -> SyscallRes
     Ok(0)
 }
 
-/// `pidfd_send_signal`.
+/// `pidfd_send_signal`, to the process of a descriptor or of a directory below `/proc`.
 pub(super) fn pidfd_send_signal(thread: &mut Thread, a: Arguments) -> SyscallResult {
     if a[3] as u32 != 0 {
         return Err(Errno::EINVAL.into());
     }
     let open = thread.open_file(a[0])?;
-    let OpenTarget::Process(handle) = &open.target else { return Err(Errno::EBADF.into()) };
+    let handle = &match &open.target {
+        OpenTarget::Process(handle) => handle.clone(),
+        OpenTarget::Inode(node) => procfs::process_of(thread, node)?,
+        _ => return Err(Errno::EBADF.into()),
+    };
     let info = match a[2] {
         0 => {
             let signal = number(a[1])?;
