@@ -1,5 +1,6 @@
-/* Runs stressors of stress-ng one after the other, each in its own process for a second, and prints what became of each: ok, skipped, failed (with
-   stress-ng's status), killed (with the signal) or late. What stress-ng said of one that is not ok follows, indented. */
+/* Runs stressors of stress-ng one after the other, each in its own process for a second, and prints what became of each: ok, skipped, complaining (of a
+   failure that its status does not tell), early (without a second's work), failed (with stress-ng's status), killed (with the signal) or late. What
+   stress-ng said of one that is not ok follows, indented. */
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -25,11 +26,11 @@ static void end_all(int signal)
 static void stress(const char *name)
 {
     char option[64];
-    int said = open(SAID, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND, 0600);
+    int file = open(SAID, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND, 0600);
 
     snprintf(option, sizeof option, "--%s", name);
-    dup2(said, 1);
-    dup2(said, 2);
+    dup2(file, 1);
+    dup2(file, 2);
     /* These refuse to run as root. */
     if (strcmp(name, "exec") == 0 || strcmp(name, "spawn") == 0)
         setuid(STRANGER);
@@ -37,26 +38,30 @@ static void stress(const char *name)
     _exit(127);
 }
 
-/* Whether stress-ng said that it did not run the stressor, which it need not tell by its status. */
-static int is_skipped(void)
+/* What stress-ng said of a stressor whose status is 0. */
+static const char *said(void)
 {
     static char text[1 << 16];
-    int said = open(SAID, O_RDONLY), length = read(said, text, sizeof text - 1);
+    int file = open(SAID, O_RDONLY), length = read(file, text, sizeof text - 1);
 
-    close(said);
+    close(file);
     text[length > 0 ? length : 0] = 0;
-    return strstr(text, "be skipped") || strstr(text, "skipping stress") || strstr(text, "skipping the stress");
+    if (strstr(text, "be skipped") || strstr(text, "skipping stress") || strstr(text, "skipping the stress"))
+        return "skipped";
+    if (strstr(text, ": fail:"))
+        return "complaining";
+    return strstr(text, "finished prematurely") ? "early" : "ok";
 }
 
 static void copy_said(void)
 {
     char line[512];
-    FILE *said = fopen(SAID, "r");
+    FILE *file = fopen(SAID, "r");
 
-    while (said && fgets(line, sizeof line, said))
+    while (file && fgets(line, sizeof line, file))
         printf("    %s", line);
-    if (said)
-        fclose(said);
+    if (file)
+        fclose(file);
 }
 
 /* Prints what became of a stressor by its wait status. */
@@ -68,13 +73,10 @@ static void judge(const char *name, int status)
         printf("%s killed-%d\n", name, WTERMSIG(status));
     else if (WEXITSTATUS(status))
         printf("%s failed-%d\n", name, WEXITSTATUS(status));
-    else if (is_skipped())
-        printf("%s skipped\n", name);
-    else {
-        printf("%s ok\n", name);
-        return;
-    }
-    copy_said();
+    else
+        printf("%s %s\n", name, said());
+    if (is_late || status || strcmp(said(), "ok"))
+        copy_said();
 }
 
 int main(int argc, char **argv)

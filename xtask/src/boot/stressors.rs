@@ -43,7 +43,7 @@ const PASSED: &str = "ok";
 /// The stressors that do not pass on the kernel, and what they need that it lacks.
 ///
 /// `vm-segv` unmaps the memory of a child that it traces; `processes.c` does that untraced.
-const MISSING: [(&str, &str); 23] = [
+const MISSING: [(&str, &str); 25] = [
     ("chroot", "chroot"),
     ("get", "adjtimex"),
     ("key", "add_key"),
@@ -61,12 +61,14 @@ const MISSING: [(&str, &str); 23] = [
     ("seccomp", "seccomp"),
     ("sem-sysv", "semget"),
     ("sigfd", "signalfd4"),
+    ("splice", "splice"),
     ("tee", "tee"),
     ("timerfd", "timerfd_create"),
     ("userfaultfd", "userfaultfd"),
     ("usersyscall", "PR_SET_SYSCALL_USER_DISPATCH"),
     ("vdso", "a vDSO"),
     ("vm-segv", "ptrace"),
+    ("vm-splice", "splice"),
 ];
 
 /// The stressors that may pass although the one call that they make is missing.
