@@ -43,8 +43,10 @@ const PASSED: &str = "ok";
 /// The stressors that do not pass on the kernel, and what they need that it lacks.
 ///
 /// `vm-segv` unmaps the memory of a child that it traces; `processes.c` does that untraced.
-const MISSING: [(&str, &str); 25] = [
+const MISSING: [(&str, &str); 27] = [
     ("chroot", "chroot"),
+    ("cpu-online", "/sys/devices/system/cpu/cpuN/online"),
+    ("cyclic", "SCHED_DEADLINE"),
     ("get", "adjtimex"),
     ("key", "add_key"),
     ("klog", "syslog"),
