@@ -68,7 +68,7 @@ usage: cargo xtask COMMAND
                        downloads packages)
   boot stressors [NAME...]
                        run the stressors of stress-ng about memory and processes that pass on
-                       Linux (hours; downloads a package)
+                       Linux (half an hour; downloads a package)
   boot stressors record [NAME...]
                        run them on Debian's Linux and record which pass (an hour; downloads kernels)
   boot repeat BOOTS    make so many boots of the programs of `boot`, at least four at once; keep
