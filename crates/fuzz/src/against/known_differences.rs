@@ -82,7 +82,7 @@ pub(super) struct History {
     advised_huge: bool,
     /// It gave advice that may have split one: [`KnownDifference::SplitZeroes`].
     split_huge: bool,
-    /// It emptied a table: [`KnownDifference::EmptiedTables`].
+    /// It emptied a table that stays here: [`KnownDifference::EmptiedTables`].
     emptied_table: bool,
     /// It installed guards.
     guarded: bool,
@@ -226,8 +226,9 @@ impl History {
             *call
         {
             self.limited_data |= resource == RLIMIT_DATA;
-        } else if let Syscall::Exclusive(ExclusiveCall::Remap { .. }) = *call {
+        } else if let Syscall::Exclusive(ExclusiveCall::Remap { flags, .. }) = *call {
             self.borders_differ = true;
+            self.emptied_table |= self.advised_huge && flags & MREMAP_FIXED != 0;
         }
     }
 }

@@ -157,8 +157,10 @@ impl Ours {
         mappings.iter().any(|mapping| mapping.contains(va.raw()) && mapping.is_private_memory())
     }
 
-    /// Stores to the data of a new process, as on the other side.
+    /// Stores to the data of a new process, as on the other side, which also runs its code.
     fn map_data(&mut self, process: usize) {
+        let fetched = self.access(process, VirtAddr::new(CODE), Access::Exec, 0);
+        assert_eq!(fetched, Observation::Done, "the code is executable");
         for at in data_pages() {
             let stored = self.access(process, VirtAddr::new(at), Access::Write, 0);
             assert_eq!(stored, Observation::Done, "the data is writable");
