@@ -162,8 +162,8 @@ impl<P: Platform> Mm<P> {
     }
 
     /// Whether a page of shared memory stays because its object is unevictable (`folio_evictable`).
-    fn is_unevictable(&self, folio: Folio<'_>) -> bool {
-        self.file_of(folio).is_some_and(|file| file.is_unevictable())
+    pub(crate) fn is_unevictable(&self, folio: Folio<'_>) -> bool {
+        folio.flags().contains(FolioFlags::SWAPBACKED) && self.file_of(folio).is_some_and(|file| file.is_unevictable())
     }
 
     /// The file or shared memory that a folio belongs to.

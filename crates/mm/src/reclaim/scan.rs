@@ -303,7 +303,9 @@ impl<P: Platform> Mm<P> {
 
     /// Decides what to do with an isolated folio, and sets its flags accordingly.
     fn decide(&self, folio: Folio<'_>, scan: &ScanControl) -> ScanDecision {
-        let mut decision = self.check_references(folio);
+        // INV-RECLAIM-UNEVICTABLE. On the active list it is not scanned again soon.
+        let mut decision =
+            if self.is_unevictable(folio) { ScanDecision::Activate } else { self.check_references(folio) };
         if decision == ScanDecision::Reclaim && !folio.is_large() && !is_reclaimable(folio) {
             // It would take up room in the batch and stay.
             decision = ScanDecision::Keep;

@@ -8,8 +8,9 @@ use crate::mm::Mm;
 use crate::reclaim::PageOutFlush;
 use crate::settings::MmSetting;
 use arrayvec::ArrayVec;
+use pagewright_plant::plant;
 use pagewright_sync::Platform;
-use pagewright_tlb::frames::{FrameRequest, IsolatedFolio, MAX_NODES, NodeEvent};
+use pagewright_tlb::frames::{Folio, FolioFlags, FrameRequest, IsolatedFolio, MAX_NODES, NodeEvent};
 use pagewright_types::{NodeId, Order};
 
 impl<P: Platform> Mm<P> {
@@ -36,8 +37,10 @@ impl<P: Platform> Mm<P> {
         let (mut going, mut staying) = (ArrayVec::<_, N>::new(), ArrayVec::<_, N>::new());
         let mut left = [0; MAX_NODES];
         for isolated in folios.drain(..) {
-            let from = self.node_of(self.frames().folio(isolated.pfn()));
-            match self.demotion_target(from) {
+            let folio = self.frames().folio(isolated.pfn());
+            let from = self.node_of(folio);
+            let stays = plant!(UnevictableDemoted; false, self.is_kept_in_place(folio));
+            match self.demotion_target(from).filter(|_| !stays) {
                 Some(to) => {
                     left[from.index()] += 1;
                     going.push((isolated, FrameRequest::of_node(Order::ZERO, to)));
@@ -67,5 +70,10 @@ impl<P: Platform> Mm<P> {
         }
         *folios = staying;
         moved
+    }
+
+    /// Whether a folio became mlocked or unevictable after reclaim had selected it.
+    fn is_kept_in_place(&self, folio: Folio<'_>) -> bool {
+        folio.flags().contains(FolioFlags::UNEVICTABLE) || self.is_unevictable(folio)
     }
 }

@@ -2,10 +2,12 @@
 
 use super::{FAR, NEAR, nodes};
 use pagewright_arch::{Isa, on_both};
-use pagewright_lab::harness::{ANON, CPU, TestProcess, TestWorld, at, one_node_machine};
-use pagewright_mm::MmSetting;
+use pagewright_lab::harness::{ANON, CPU, OTHER, TestProcess, TestWorld, at, one_node_machine};
+use pagewright_mm::file::FileOps;
+use pagewright_mm::{Advice, MapFlags, MmSetting};
 use pagewright_sim::NodeConfig;
-use pagewright_types::{Counter, CpuMask, NodeId, Rights, VirtAddr};
+use pagewright_types::{Counter, CpuMask, Errno, NodeId, PAGE_SIZE, Rights, VirtAddr};
+use std::cell::RefCell;
 use std::rc::Rc;
 
 on_both! {
@@ -14,20 +16,31 @@ on_both! {
     pages_of_the_lowest_tier_are_swapped_out,
     pages_for_which_the_lower_tier_has_no_room_are_swapped_out,
     without_room_and_swap_pages_stay,
+    pages_of_a_locked_segment_are_not_demoted,
+    pages_that_are_locked_while_they_are_pending_are_not_demoted,
 }
 
 const PAGES: u64 = 32;
 
-/// A process with pages on the fast node that no CPU has accessed since the last scan.
-fn idle_pages<I: Isa>(far_bytes: u64, demotes: &str) -> (Rc<TestWorld<I>>, TestProcess<I>, Vec<VirtAddr>) {
+/// A machine with a fast node of 4 MiB, which has the CPUs, and a slow one; and a process on it.
+fn tiers<I: Isa>(far_bytes: u64, demotes: &str) -> (Rc<TestWorld<I>>, TestProcess<I>) {
     let mut config = one_node_machine::<I>(2, 4 << 20);
     config.nodes.push(NodeConfig { bytes: far_bytes, cpus: CpuMask::EMPTY });
     let world = TestWorld::on_machine(config);
     world.set(MmSetting::DemotionEnabled, demotes);
     let process = TestProcess::new(&world);
-    let base = process.map(PAGES, Rights::RW, ANON, None);
-    let pages: Vec<_> = (0..PAGES).map(|page| at(base, page)).collect();
-    pages.iter().for_each(|va| process.write(CPU, *va, va.raw()));
+    (world, process)
+}
+
+/// Stores to each page from `base` on, and returns their addresses.
+fn store_to<I: Isa>(process: &TestProcess<I>, base: VirtAddr, pages: u64) -> Vec<VirtAddr> {
+    (0..pages).map(|page| at(base, page)).inspect(|va| process.write(CPU, *va, va.raw())).collect()
+}
+
+/// A process with pages on the fast node that no CPU has accessed since the last scan.
+fn idle_pages<I: Isa>(far_bytes: u64, demotes: &str) -> (Rc<TestWorld<I>>, TestProcess<I>, Vec<VirtAddr>) {
+    let (world, process) = tiers::<I>(far_bytes, demotes);
+    let pages = store_to(&process, process.map(PAGES, Rights::RW, ANON, None), PAGES);
     (world, process, pages)
 }
 
@@ -89,4 +102,82 @@ fn without_room_and_swap_pages_stay<I: Isa>() {
     let near = nodes(&process, &pages).iter().filter(|node| **node == Ok(NEAR)).count() as u64;
     assert_eq!(near, PAGES - demoted);
     end(&world, &process, &pages);
+}
+
+/// INV-RECLAIM-UNEVICTABLE.
+fn pages_of_a_locked_segment_are_not_demoted<I: Isa>() {
+    let (world, process) = tiers::<I>(4 << 20, "1");
+    let file = world.shmem(PAGES);
+    let base = process.map(PAGES, Rights::RW, MapFlags::SHARED, Some(&file));
+    let pages = store_to(&process, base, PAGES);
+    for (locked, freed, node) in [(true, 0, NEAR), (false, PAGES, FAR)] {
+        file.set_unevictable(locked);
+        assert_eq!(reclaim(&world, NEAR), freed, "locked: {locked}");
+        assert_eq!(nodes(&process, &pages), vec![Ok(node); PAGES as usize], "locked: {locked}");
+        assert_eq!(world.count(Counter::PgDemoteProactive), freed);
+    }
+    end(&world, &process, &pages);
+    world.on(CPU, |mm| mm.close_file(&file));
+}
+
+thread_local! {
+    /// What another CPU does while a page of an [`InterruptedFile`] is written.
+    static DURING_WRITE: RefCell<Option<Box<dyn FnOnce()>>> = const { RefCell::new(None) };
+}
+
+/// A file that another CPU acts beside while it is written.
+struct InterruptedFile;
+
+impl FileOps for InterruptedFile {
+    fn is_resident(&self, _index: u64) -> bool {
+        true
+    }
+
+    fn read_page(&self, _index: u64, _put: &mut dyn FnMut(u64, &[u8])) -> Result<(), Errno> {
+        Ok(())
+    }
+
+    fn write_page(&self, _index: u64, _get: &mut dyn FnMut(u64, &mut [u8])) -> Result<(), Errno> {
+        if let Some(act) = DURING_WRITE.take() {
+            act();
+        }
+        Ok(())
+    }
+}
+
+/// A file page is scanned last, and written while the other pages are pending.
+fn pages_that_are_locked_while_they_are_pending_are_not_demoted<I: Isa>() {
+    const FEW: u64 = PAGES / 2;
+    for by_mlock in [true, false] {
+        let (world, process) = tiers::<I>(4 << 20, "1");
+        let file = world.shmem(FEW);
+        let base = process.map(FEW, Rights::RW, MapFlags::SHARED, Some(&file));
+        let pages = store_to(&process, base, FEW);
+        process.advise(base, FEW, Advice::Cold);
+        let dirty = world.file_of(InterruptedFile, 1);
+        world.on(CPU, |mm| mm.write_at(&dirty, 0, &[1; 8])).expect("memory");
+        let (there, space, segment) = (Rc::clone(&world), process.space.clone(), file.clone());
+        DURING_WRITE.set(Some(Box::new(move || match by_mlock {
+            true => there.on(OTHER, |mm| mm.mlock(&space, base, FEW * PAGE_SIZE)).expect("within the limit"),
+            false => segment.set_unevictable(true),
+        })));
+        assert_eq!(world.on(CPU, |mm| mm.reclaim(NEAR, PAGES as u32)), 1, "only the page of the file is demoted");
+        assert!(DURING_WRITE.take().is_none(), "the page of the file was not written");
+        assert_eq!(nodes(&process, &pages), vec![Ok(NEAR); FEW as usize], "by mlock: {by_mlock}");
+        end(&world, &process, &pages);
+        [&file, &dirty].iter().for_each(|file| world.on(CPU, |mm| mm.close_file(file)));
+    }
+}
+
+#[cfg(feature = "planted")]
+#[test]
+fn demotion_of_pages_that_are_pending_and_locked_is_found() {
+    use pagewright_arch::{Aarch64, X86_64};
+    use pagewright_plant::{PlantedBug, assert_found_by};
+    for test in [
+        pages_that_are_locked_while_they_are_pending_are_not_demoted::<X86_64> as fn(),
+        pages_that_are_locked_while_they_are_pending_are_not_demoted::<Aarch64>,
+    ] {
+        assert_found_by(PlantedBug::UnevictableDemoted, test);
+    }
 }
