@@ -141,8 +141,12 @@ impl<P: Platform> Mm<P> {
         }
         let flags = folio.flags();
         if !flags.contains(FolioFlags::SWAPBACKED) {
-            let kind = if folio.is_anon() { Victim::LazyFree } else { Victim::File };
-            return (folio.is_anon() || !flags.contains(FolioFlags::DIRTY)).then_some((lock, kind));
+            if !folio.is_anon() && flags.contains(FolioFlags::DIRTY) {
+                // Background reclaim writes it. On the active list it is not scanned again soon.
+                self.activate_isolated(folio);
+                return None;
+            }
+            return Some((lock, if folio.is_anon() { Victim::LazyFree } else { Victim::File }));
         }
         // INV-RECLAIM-UNEVICTABLE. On the active list it is not scanned again soon.
         if plant!(UnevictablePagedOut; false, self.is_unevictable(folio)) {

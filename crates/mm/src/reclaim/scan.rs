@@ -24,6 +24,7 @@ use super::{LruType, SWAP_CLUSTER_MAX};
 use crate::mm::Mm;
 use crate::settings::MmSetting;
 use arrayvec::ArrayVec;
+use pagewright_plant::plant;
 use pagewright_sync::Platform;
 use pagewright_tlb::frames::{Folio, FolioFlags, IsolatedFolio, NodeEvent};
 use pagewright_types::{Counter, LruList, NodeId, PAGE_SIZE};
@@ -313,12 +314,15 @@ impl<P: Platform> Mm<P> {
         let dirty_file =
             |folio: Folio<'_>| LruType::of(folio) == LruType::File && folio.flags().contains(FolioFlags::DIRTY);
         if decision == ScanDecision::Reclaim && !folio.is_anon() && dirty_file(folio) {
-            // Direct reclaim does not wait for a device. It activates the page, which is not
-            // scanned again soon, and background reclaim writes it.
-            if scan.reclaimer != Reclaimer::Direct {
+            // Direct reclaim does not wait for a device. It demotes the page, dirty as it is, or
+            // activates it. Then it is not scanned again soon, and background reclaim writes it.
+            let direct = scan.reclaimer == Reclaimer::Direct;
+            if !direct {
                 self.write_back_around(folio);
             }
-            if dirty_file(folio) {
+            let demotes =
+                direct && plant!(DirtyFileNotDemoted; false, self.demotion_target(self.node_of(folio)).is_some());
+            if dirty_file(folio) && !demotes {
                 decision = ScanDecision::Activate;
             }
         }

@@ -2,13 +2,17 @@
 
 use super::{FAR, NEAR, nodes};
 use pagewright_arch::{Isa, on_both};
+use pagewright_lab::harness::files::{DiskFile, TestDisk};
 use pagewright_lab::harness::{ANON, CPU, OTHER, TestProcess, TestWorld, at, one_node_machine};
 use pagewright_mm::file::FileOps;
-use pagewright_mm::{Advice, MapFlags, MmSetting};
+use pagewright_mm::policy::{PolicyFlags, PolicyMode, PolicyRequest};
+use pagewright_mm::space::{BindFlags, BindRequest};
+use pagewright_mm::{Advice, LockFlags, MapFlags, MmSetting};
 use pagewright_sim::NodeConfig;
-use pagewright_types::{Counter, CpuMask, Errno, NodeId, PAGE_SIZE, Rights, VirtAddr};
+use pagewright_types::{Access, Counter, CpuMask, Errno, NodeId, NodeMask, PAGE_SIZE, Rights, VirtAddr};
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::sync::Arc;
 
 on_both! {
     pages_that_are_not_used_are_demoted_before_they_are_swapped_out,
@@ -18,13 +22,16 @@ on_both! {
     without_room_and_swap_pages_stay,
     pages_of_a_locked_segment_are_not_demoted,
     pages_that_are_locked_while_they_are_pending_are_not_demoted,
+    direct_reclaim_demotes_dirty_file_pages,
+    dirty_file_pages_that_direct_reclaim_cannot_demote_stay,
 }
 
 const PAGES: u64 = 32;
+const NEAR_BYTES: u64 = 4 << 20;
 
 /// A machine with a fast node of 4 MiB, which has the CPUs, and a slow one; and a process on it.
 fn tiers<I: Isa>(far_bytes: u64, demotes: &str) -> (Rc<TestWorld<I>>, TestProcess<I>) {
-    let mut config = one_node_machine::<I>(2, 4 << 20);
+    let mut config = one_node_machine::<I>(2, NEAR_BYTES);
     config.nodes.push(NodeConfig { bytes: far_bytes, cpus: CpuMask::EMPTY });
     let world = TestWorld::on_machine(config);
     world.set(MmSetting::DemotionEnabled, demotes);
@@ -169,15 +176,73 @@ fn pages_that_are_locked_while_they_are_pending_are_not_demoted<I: Isa>() {
     }
 }
 
+/// A fast node that is full of dirty pages of a file, and a slow one; calls of bound memory.
+///
+/// Memory that is bound to the fast node, and locked so that it stays there, is stored to. Returns
+/// how many of its pages could be.
+fn store_beside_dirty_pages<I: Isa>(far_bytes: u64) -> (Rc<TestWorld<I>>, u64) {
+    let (world, process) = tiers::<I>(far_bytes, "1");
+    world.set(MmSetting::OvercommitMemory, "1");
+    let disk = Arc::new(TestDisk::default());
+    let frames = NEAR_BYTES / PAGE_SIZE;
+    let file = world.file_of(DiskFile(disk.clone()), frames);
+    let base = process.map(frames, Rights::RW, MapFlags::SHARED, Some(&file));
+    let mut pages = Vec::new();
+    let is_near = |va| nodes(&process, &[va]) == [Ok(NEAR)];
+    while pages.last().is_none_or(|va| is_near(*va)) {
+        pages.extend(store_to(&process, at(base, pages.len() as u64), 1));
+    }
+    assert!(pages.len() as u64 > frames / 2, "the fast node is not full of {} pages", pages.len());
+    let bound = process.map(BOUND, Rights::RW, ANON, None);
+    let policy = PolicyRequest { mode: PolicyMode::Bind, flags: PolicyFlags::empty(), nodes: NodeMask::of(NEAR) };
+    let (len, flags) = (BOUND * PAGE_SIZE, BindFlags::empty());
+    world
+        .on(CPU, |mm| mm.mbind(&process.space, BindRequest { addr: bound, len, policy, flags }, false))
+        .expect("a node");
+    world.on(CPU, |mm| mm.mlock2(&process.space, bound, len, LockFlags::ONFAULT)).expect("within the limit");
+    let store = |page: &u64| process.touch(CPU, at(bound, *page), Access::Write).is_ok();
+    let stored = (0..BOUND).take_while(store).count() as u64;
+    process.unmap(bound, BOUND);
+    assert_eq!(disk.written.lock().expect("unpoisoned").len(), 0, "direct reclaim has waited for a device");
+    end(&world, &process, &pages);
+    world.on(CPU, |mm| mm.close_file(&file));
+    (world, stored)
+}
+
+/// Pages of bound memory, more than the fast node has below its watermarks.
+const BOUND: u64 = 200;
+
+/// `shrink_folio_list`: demotion comes before the dirty flag is looked at.
+fn direct_reclaim_demotes_dirty_file_pages<I: Isa>() {
+    let (world, stored) = store_beside_dirty_pages::<I>(4 << 20);
+    assert_eq!(stored, BOUND, "no more could be allocated");
+    assert!(world.count(Counter::PgDemoteDirect) > 0);
+}
+
+fn dirty_file_pages_that_direct_reclaim_cannot_demote_stay<I: Isa>() {
+    let (world, stored) = store_beside_dirty_pages::<I>(64 << 10);
+    assert!(stored < BOUND, "{stored} pages were stored to");
+    assert!(world.count(Counter::PgDemoteDirect) <= 16, "a node of 16 frames");
+}
+
 #[cfg(feature = "planted")]
 #[test]
-fn demotion_of_pages_that_are_pending_and_locked_is_found() {
+fn demotion_that_takes_or_leaves_the_wrong_pages_is_found() {
     use pagewright_arch::{Aarch64, X86_64};
     use pagewright_plant::{PlantedBug, assert_found_by};
-    for test in [
-        pages_that_are_locked_while_they_are_pending_are_not_demoted::<X86_64> as fn(),
-        pages_that_are_locked_while_they_are_pending_are_not_demoted::<Aarch64>,
+    for (bug, tests) in [
+        (
+            PlantedBug::UnevictableDemoted,
+            [
+                pages_that_are_locked_while_they_are_pending_are_not_demoted::<X86_64> as fn(),
+                pages_that_are_locked_while_they_are_pending_are_not_demoted::<Aarch64>,
+            ],
+        ),
+        (
+            PlantedBug::DirtyFileNotDemoted,
+            [direct_reclaim_demotes_dirty_file_pages::<X86_64>, direct_reclaim_demotes_dirty_file_pages::<Aarch64>],
+        ),
     ] {
-        assert_found_by(PlantedBug::UnevictableDemoted, test);
+        tests.into_iter().for_each(|test| assert_found_by(bug, test));
     }
 }
