@@ -274,6 +274,7 @@ pagewright_types::named_table! {
         PageOutIgnoresPin = "page-out-ignores-pin", "A page that is pinned while reclaim unmaps it is swapped out, and fork then shares it.";
         UnevictablePagedOut = "unevictable-paged-out", "Reclaim takes the pages of a locked segment of shared memory.";
         UnevictableDemoted = "unevictable-demoted", "Reclaim demotes a page that was locked after it was selected.";
+        LazyFreeReferenced = "lazy-free-referenced", "A lazily freed page that is unmapped and has another reference is counted as freed, and is on no list.";
         DirtyFileNotDemoted = "dirty-file-not-demoted", "Direct reclaim activates a dirty file page that it could demote.";
         LostSwapInFreesSlot = "lost-swap-in-frees-slot", "A fault that swaps a page in and finds its entry changed releases the entry's slot.";
         SlotDiscardedLate = "slot-discarded-late", "A slot is discarded after it can be allocated again, when it may have its next owner's page (with a scheduling point before the discard).";

@@ -206,8 +206,11 @@ impl<P: Platform> Mm<P> {
                 }
                 Victim::File => self.file_of(view).is_some_and(|file| file.evict_clean(self, view)),
                 // A page in the swap cache was unmapped by another CPU just now, and must leave the
-                // cache first, below.
-                Victim::LazyFree => view.swap_entry().is_none(),
+                // cache first, below. One with another reference stays, unmapped as it is.
+                Victim::LazyFree => {
+                    view.swap_entry().is_none()
+                        && plant!(LazyFreeReferenced; true, view.freeze(1).map(|frozen| frozen.thaw(1)).is_ok())
+                }
             };
         if !free {
             // No entry names the slot of a shared page, which is still in its object's cache. Any

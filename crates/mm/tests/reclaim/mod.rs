@@ -11,6 +11,7 @@ mod explored;
 mod interrupted;
 mod lost_faults;
 mod pending;
+mod referenced;
 mod unevictable;
 mod zram;
 
