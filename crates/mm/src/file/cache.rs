@@ -267,12 +267,13 @@ impl<P: Platform> FileObject<P> {
         Ok(None)
     }
 
-    /// Replaces a written-out page by its swap entry, and leaves `shadow` in the slot.
+    /// Replaces a written-out page by its swap entry.
     ///
-    /// Linux: `shmem_writeout`. The caller holds the folio's lock and a reference. Returns whether
-    /// the page was evicted: it stays if it is dirty, has references other than those of the
-    /// caller, the cache and the swap cache, or no longer belongs to the object.
-    pub(crate) fn evict_to_swap(&self, mm: &Mm<P>, folio: Folio<'_>, shadow: u32) -> bool {
+    /// Linux: `shmem_writeout`. The slot keeps the shadow entry that `shadow` makes. The caller
+    /// holds the folio's lock and a reference. Returns whether the page was evicted: it stays if it
+    /// is dirty, has references other than those of the caller, the cache and the swap cache, or no
+    /// longer belongs to the object.
+    pub(crate) fn evict_to_swap(&self, mm: &Mm<P>, folio: Folio<'_>, shadow: impl FnOnce() -> Shadow) -> bool {
         let mut pages = self.pages.lock();
         let Some(index) = index_of(&pages, folio) else { return false };
         let Some(entry) = mm.evict_to_swap(folio, SwapOwner::Shmem, shadow) else { return false };

@@ -197,12 +197,13 @@ impl<P: Platform> Mm<P> {
         let LockedVictim { isolated, lock, kind } = page;
         let view = self.frames().folio(isolated.pfn());
         let clean = || !view.flags().contains(FolioFlags::DIRTY);
-        let shadow = || self.shadow_of(view).raw();
+        // Only an eviction that succeeds ages the node.
+        let shadow = || self.shadow_of(view);
         let free = !view.is_mapped()
             && match kind {
-                Victim::Anon(_) => clean() && self.evict_to_swap(view, SwapOwner::Anon, shadow()).is_some(),
+                Victim::Anon(_) => clean() && self.evict_to_swap(view, SwapOwner::Anon, shadow).is_some(),
                 Victim::Shmem => {
-                    clean() && self.file_of(view).is_some_and(|file| file.evict_to_swap(self, view, shadow()))
+                    clean() && self.file_of(view).is_some_and(|file| file.evict_to_swap(self, view, shadow))
                 }
                 Victim::File => self.file_of(view).is_some_and(|file| file.evict_clean(self, view)),
                 // A page in the swap cache was unmapped by another CPU just now, and must leave the

@@ -13,6 +13,7 @@ use super::SwapBacking;
 use super::area::SwapArea;
 use super::slot_table::{SlotRelease, SlotState};
 use crate::mm::Mm;
+use crate::reclaim::Shadow;
 use pagewright_plant::{plant, planted};
 use pagewright_sync::{Arc, Platform};
 use pagewright_tlb::frames::{Folio, FolioFlags, FolioRef};
@@ -119,11 +120,17 @@ impl<P: Platform> Mm<P> {
 
     /// Evicts a folio from the cache, so that only its slot has the contents (`__remove_mapping`).
     ///
-    /// The caller holds the folio's lock and a reference. Returns the swap entry, and leaves
-    /// `shadow` in the slot. Returns `None` if the folio is dirty or has references other than
-    /// those of the caller and the caches. Otherwise the slot was written after the last store: a
-    /// later store would have left a reference or the dirty flag.
-    pub(crate) fn evict_to_swap(&self, folio: Folio<'_>, owner: SwapOwner, shadow: u32) -> Option<SwapEntry> {
+    /// The caller holds the folio's lock and a reference. Returns the swap entry, and leaves the
+    /// shadow entry that `shadow` makes in the slot. Returns `None` if the folio is dirty or has
+    /// references other than those of the caller and the caches; then `shadow` is not called.
+    /// Otherwise the slot was written after the last store: a later store would have left a
+    /// reference or the dirty flag.
+    pub(crate) fn evict_to_swap(
+        &self,
+        folio: Folio<'_>,
+        owner: SwapOwner,
+        shadow: impl FnOnce() -> Shadow,
+    ) -> Option<SwapEntry> {
         let entry = folio.swap_entry()?;
         let area = self.area_of(entry);
         let mut slots = area.slots_mut(&self.swap.totals);
@@ -136,7 +143,7 @@ impl<P: Platform> Mm<P> {
         if owner == SwapOwner::Shmem {
             slots.duplicate(entry.slot());
         }
-        if slots.evict(entry.slot(), shadow) {
+        if slots.evict(entry.slot(), shadow().raw()) {
             area.device.discard(&self.tlb, entry.slot());
         }
         // The freeze took the reference of the cache, and the thaw leaves the caller's.

@@ -58,7 +58,7 @@ impl<P: Platform> Mm<P> {
         if read && let Err(errno) = self.read_slot(&area, entry, view) {
             // If another CPU has just found the folio, it stays in the cache, and the next lookup
             // reads it again.
-            self.evict_to_swap(view, SwapOwner::Anon, 0);
+            self.evict_to_swap(view, SwapOwner::Anon, || Shadow::NONE);
             drop(lock);
             self.free_swap_cache(view);
             self.put_folio(folio);
