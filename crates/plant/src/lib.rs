@@ -276,6 +276,7 @@ pagewright_types::named_table! {
         UnevictableDemoted = "unevictable-demoted", "Reclaim demotes a page that was locked after it was selected.";
         LazyFreeReferenced = "lazy-free-referenced", "A lazily freed page that is unmapped and has another reference is counted as freed, and is on no list.";
         DirtyFileNotDemoted = "dirty-file-not-demoted", "Direct reclaim activates a dirty file page that it could demote.";
+        RefaultOnOldNode = "refault-on-old-node", "The node from which a page was evicted counts its refault, not the node that has the page.";
         LostSwapInFreesSlot = "lost-swap-in-frees-slot", "A fault that swaps a page in and finds its entry changed releases the entry's slot.";
         SlotDiscardedLate = "slot-discarded-late", "A slot is discarded after it can be allocated again, when it may have its next owner's page (with a scheduling point before the discard).";
         MergeIgnoresMaxRights = "merge-ignores-max-rights", "Neighbours with different greatest rights are merged, so mprotect passes a seal.";

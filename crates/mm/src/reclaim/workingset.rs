@@ -10,6 +10,7 @@
 use super::{LruType, SWAP_CLUSTER_MAX};
 use crate::mm::Mm;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use pagewright_plant::plant;
 use pagewright_sync::Platform;
 use pagewright_tlb::frames::{Folio, FolioFlags};
 use pagewright_types::{Counter, LruList, NodeId};
@@ -169,18 +170,21 @@ impl<P: Platform> Mm<P> {
     /// Handles the refault of a folio that is on no list yet (`workingset_refault`).
     ///
     /// `shadow` is the entry that its eviction left. The folio becomes active if its refault
-    /// distance is within the workingset.
+    /// distance is within the workingset of the node of the eviction. The node of the folio counts
+    /// the activation.
     pub(crate) fn note_refault(&self, folio: Folio<'_>, shadow: Shadow) {
-        let Some(node) = shadow.node() else { return };
+        let Some(evicted_from) = shadow.node() else { return };
         let lru = LruType::of(folio);
         let counter = |anon, file| if lru == LruType::Anon { anon } else { file };
         let pages = folio.pages();
         self.tlb.count(counter(Counter::WorkingsetRefaultAnon, Counter::WorkingsetRefaultFile), u64::from(pages));
-        let state = self.reclaim.node(node);
-        if u64::from(state.refault_distance(shadow)) > self.workingset_pages(node, lru) {
+        let distance = self.reclaim.node(evicted_from).refault_distance(shadow);
+        if u64::from(distance) > self.workingset_pages(evicted_from, lru) {
             return;
         }
         folio.set_flags(FolioFlags::ACTIVE);
+        let node = plant!(RefaultOnOldNode; evicted_from, self.node_of(folio));
+        let state = self.reclaim.node(node);
         state.age(pages);
         state.note_refault_activation(lru);
         self.tlb.count(counter(Counter::WorkingsetActivateAnon, Counter::WorkingsetActivateFile), u64::from(pages));

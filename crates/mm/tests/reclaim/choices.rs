@@ -6,13 +6,16 @@
 use super::interrupted::{InterruptedSwap, Transfer};
 use super::{FRAMES, NODE, TWICE, fill, flush_local_tlb, machine};
 use pagewright_arch::{Isa, on_both};
-use pagewright_lab::harness::{ANON, CPU, FileHandle, GupCall, MemorySwap, OTHER, TestProcess, TestWorld, at};
+use pagewright_lab::harness::{
+    ANON, CPU, FileHandle, GupCall, MemorySwap, OTHER, TestProcess, TestWorld, at, one_node_machine,
+};
 use pagewright_mm::counters::Gauge;
 use pagewright_mm::gup::{GupFlags, MakeDirty};
 use pagewright_mm::space::ClearRefs;
 use pagewright_mm::{Advice, LockFlags, MapFlags, MmSetting};
+use pagewright_sim::NodeConfig;
 use pagewright_tlb::frames::FolioOwner;
-use pagewright_types::{Access, Counter, LruList, PAGE_SIZE, Rights, VirtAddr};
+use pagewright_types::{Access, Counter, CpuMask, LruList, NodeId, PAGE_SIZE, Rights, VirtAddr};
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
@@ -32,6 +35,7 @@ on_both! {
     a_deactivated_page_was_of_the_workingset,
     a_refault_has_the_next_reclaim_deactivate_and_no_later_one,
     a_refault_has_the_next_direct_reclaim_deactivate_and_no_later_one,
+    a_refault_on_another_node_has_the_reclaim_of_that_node_deactivate,
     many_inactive_file_pages_spare_the_anonymous_ones,
     an_active_page_is_kept_once_if_it_is_code_that_was_used,
     an_active_anonymous_page_is_not_kept_for_being_code,
@@ -376,6 +380,54 @@ fn a_refault_has_the_next_direct_reclaim_deactivate_and_no_later_one<I: Isa>() {
     assert!(after > 0, "the reclaim after the refault");
     store_until_reclaim();
     assert_eq!(scanned(), after, "the one after that");
+}
+
+/// `workingset_refault`: the node of the eviction only has the distance.
+fn a_refault_on_another_node_has_the_reclaim_of_that_node_deactivate<I: Isa>() {
+    let mut config = one_node_machine::<I>(2, FRAMES * PAGE_SIZE);
+    config.nodes[0].cpus = CpuMask::of(CPU);
+    config.nodes.push(NodeConfig { bytes: FRAMES * PAGE_SIZE, cpus: CpuMask::of(OTHER) });
+    let world = TestWorld::<I>::on_machine(config);
+    world.set(MmSetting::Swappiness, "0");
+    // The node of the CPU that reads gets the pages.
+    let read = |cpu, file: &FileHandle<I>, pages: u64| {
+        for page in 0..pages {
+            world.on(cpu, |mm| mm.read_at(file, page * PAGE_SIZE, &mut [0; 8])).expect("a good device");
+        }
+    };
+    for cpu in [CPU, OTHER] {
+        let active = world.file(ACTIVE);
+        (0..2).for_each(|_| read(cpu, &active, ACTIVE));
+        read(cpu, &world.file(4 * ACTIVE), 4 * ACTIVE);
+    }
+    let process = TestProcess::new(&world);
+    let refaults = world.file(1);
+    let base = process.map_file(&refaults, Rights::READ, MapFlags::SHARED);
+    process.read(OTHER, base);
+    process.advise(base, 1, Advice::PageOut);
+    read(CPU, &refaults, 1);
+    assert_eq!(world.count(Counter::WorkingsetActivateFile), 1);
+    let scanned = |node| {
+        let before = world.count(Counter::PgRefill);
+        assert!(world.on(CPU, |mm| mm.reclaim(node, (ACTIVE / 2) as u32)) > 0);
+        world.count(Counter::PgRefill) - before
+    };
+    assert_eq!(scanned(NodeId::new(1)), 0, "the node from which the page was evicted");
+    assert!(scanned(NODE) > 0, "the node that has the page");
+    process.end();
+}
+
+#[cfg(feature = "planted")]
+#[test]
+fn a_refault_that_another_node_counts_is_found() {
+    use pagewright_arch::{Aarch64, X86_64};
+    use pagewright_plant::{PlantedBug, assert_found_by};
+    for test in [
+        a_refault_on_another_node_has_the_reclaim_of_that_node_deactivate::<X86_64> as fn(),
+        a_refault_on_another_node_has_the_reclaim_of_that_node_deactivate::<Aarch64>,
+    ] {
+        assert_found_by(PlantedBug::RefaultOnOldNode, test);
+    }
 }
 
 /// Linux's `cache_trim_mode`, for which a scan at the first priority must find a file page.
