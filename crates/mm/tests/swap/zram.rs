@@ -151,6 +151,17 @@ fn a_full_device_refuses_writes_and_keeps_its_pages() {
     assert_eq!(columns, [bytes(4), bytes(3), bytes(3), bytes(3), bytes(3), 1, 0, 3, 4]);
 }
 
+/// `mem_limit_store`: the limit that was set, however few slots there are.
+#[test]
+fn a_device_shows_its_limit_and_0_without_one() {
+    let world = TestWorld::<X86_64>::unjudged();
+    for (limit, shown) in [(None, 0), (Some(3), 3), (Some(2 * SLOTS), 2 * SLOTS)] {
+        let stat = device(&world, limit).mm_stat();
+        assert_eq!(stat.mem_limit, u64::from(shown) * PAGE_SIZE);
+        assert_eq!(stat.to_string().split_whitespace().nth(3), Some(stat.mem_limit.to_string().as_str()));
+    }
+}
+
 /// Sixteen repetitive pages fit into one frame.
 #[test]
 fn compressible_pages_share_frames() {

@@ -46,6 +46,8 @@ enum ZramSlot {
 struct ZramStore {
     slots: Box<[ZramSlot]>,
     pool: Pool<StoredFolioRef>,
+    /// The limit of frames with which the device was made; 0 is none (`limit_pages`).
+    mem_limit: u32,
     stat: ZramStats,
 }
 
@@ -88,7 +90,7 @@ pub struct MmStat {
     pub compr_data_size: u64,
     /// The frames in use, in bytes.
     pub mem_used_total: u64,
-    /// The limit of frames, in bytes.
+    /// The limit of frames, in bytes; 0 is none.
     pub mem_limit: u64,
     /// The most frames ever in use, in bytes.
     pub mem_used_max: u64,
@@ -125,7 +127,8 @@ impl<P: Platform> Zram<P> {
         let empty = try_boxed(slots as usize, core::iter::repeat(ZramSlot::Empty))?;
         // A slot takes at most one frame.
         let pool = Pool::try_new(mem_limit.unwrap_or(slots).min(slots))?;
-        let store = ZramStore { slots: empty, pool, stat: ZramStats::default() };
+        let mem_limit = mem_limit.unwrap_or(0);
+        let store = ZramStore { slots: empty, pool, mem_limit, stat: ZramStats::default() };
         let device = ZramDevice { store: SpinLock::new(store), scratch };
         Ok(Self { device: Arc::try_new(device)?, first: 0 })
     }
@@ -161,7 +164,7 @@ impl<P: Platform> Zram<P> {
             orig_data_size: store.stat.pages * PAGE_SIZE,
             compr_data_size: store.stat.bytes,
             mem_used_total: frames(store.pool.used()),
-            mem_limit: frames(store.pool.limit()),
+            mem_limit: frames(store.mem_limit),
             mem_used_max: frames(store.stat.max_frames),
             same_pages: store.stat.same,
             huge_pages: store.stat.huge,

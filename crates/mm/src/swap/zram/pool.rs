@@ -90,11 +90,6 @@ impl<R> Pool<R> {
         self.used
     }
 
-    /// The most frames that the pool may have.
-    pub(super) fn limit(&self) -> u32 {
-        self.frames.len() as u32
-    }
-
     /// Allocates a place for an object of `len` bytes, in the frame `spare` if no other has room.
     ///
     /// # Errors
