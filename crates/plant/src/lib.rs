@@ -223,6 +223,7 @@ pagewright_types::named_table! {
         ForkMeetsNoSpace = "fork-meets-no-space", "Fork shares a table whose key only the parent can settle.";
         FamilyKeyOfSpace = "family-key-of-space", "The flush of one space settles an entry that was cleared for all sharers of its table.";
         DroppedOfOneMember = "dropped-of-one-member", "A dropped debt of several spaces is recorded in only one of them.";
+        RoomForOnline = "room-for-online", "The engine has no room for CPUs that come online after its set-up.";
         BatchEpochGoesOn = "batch-epoch-goes-on", "A batch that settles leaves its epoch to batches that open later.";
         OpenBatchSettled = "open-batch-settled", "A batch that settles counts what other open batches have deferred as flushed.";
         MergedSettledBySpace = "merged-settled-by-space", "A merged key counts as settled once the space of an install has been flushed.";

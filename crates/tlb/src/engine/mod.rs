@@ -132,10 +132,14 @@ pub enum TlbSetupError {
 impl<P: Platform> Tlb<P> {
     /// Creates the engine of the machine behind `fx`, over its frames.
     ///
+    /// It has room for the CPUs of the frames' nodes, also if they come online later, and for those
+    /// that are online now.
+    ///
     /// # Errors
     /// [`TlbSetupError`]; `frames` is dropped.
     pub fn try_new(fx: P, frames: FrameAllocator<P>, config: TlbConfig) -> Result<Self, TlbSetupError> {
-        let cpus = fx.online().iter().last().unwrap_or_else(|| fx.cpu()).index() + 1;
+        let online = fx.online().iter().last().unwrap_or_else(|| fx.cpu()).index() + 1;
+        let cpus = online.max(plant!(RoomForOnline; 0, frames.cpus()));
         let caps = *fx.caps();
         let asids = match caps.shootdown {
             ShootdownKind::Ipi => None,

@@ -6,14 +6,16 @@ use super::space::{FRAMES, Space, machine, page};
 use crate::support::{Delivery, Effect, Host, Step, engine, on};
 use pagewright_arch::on_both;
 use pagewright_arch::{Aarch64, Caps, Effects, Isa, X86_64};
-use pagewright_tlb::{Batch, Tlb};
-use pagewright_types::{Access, CpuId, CpuMask};
+use pagewright_tlb::frames::{FrameAllocator, MemoryLayout, NodeSpec};
+use pagewright_tlb::{Batch, Tlb, TlbConfig};
+use pagewright_types::{Access, CpuId, CpuMask, FrameRange, NodeId, Pfn};
 use std::sync::Arc;
 
 on_both! {
     a_cpu_that_comes_online_holds_nothing_deferred_meanwhile,
     no_flush_waits_for_an_offline_cpu,
     a_cpu_that_comes_online_has_settled_what_it_owed,
+    a_cpu_may_come_online_after_the_set_up,
 }
 
 const CPUS: usize = 3;
@@ -64,6 +66,28 @@ fn a_cpu_that_comes_online_holds_nothing_deferred_meanwhile<I: Isa>() {
         (0..2).for_each(|index| assert_eq!(host.access(page(index), Access::Read), None));
     });
     host.assert_fresh(CpuId::new(GOES));
+}
+
+/// As with `maxcpus=2`: the layout names the CPU.
+pub(super) fn a_cpu_may_come_online_after_the_set_up<I: Isa>() {
+    let late = CPUS as u16 - 1;
+    let host = Host::<I>::new(CPUS, FRAMES, Caps::baseline(I::KIND), Delivery::AtOnce);
+    host.plug(late, false);
+    let ranges = [FrameRange::new(Pfn::new(1), Pfn::new(FRAMES))];
+    let nodes = [NodeSpec { id: NodeId::new(0), ranges: &ranges, cpus: CpuMask::first(CPUS) }];
+    let frames = FrameAllocator::try_new(host.clone(), &MemoryLayout::new(&nodes)).expect("a possible machine");
+    let tlb = Tlb::try_new(host.clone(), frames, TlbConfig::default()).expect("a possible machine");
+    on(late, || tlb.cpu_starting());
+    host.plug(late, true);
+    assert_eq!(host.online(), CpuMask::first(CPUS));
+}
+
+#[cfg(feature = "planted")]
+#[test]
+fn an_engine_without_room_for_later_cpus_is_found() {
+    use pagewright_plant::{PlantedBug, assert_found_by};
+    assert_found_by(PlantedBug::RoomForOnline, a_cpu_may_come_online_after_the_set_up::<X86_64>);
+    assert_found_by(PlantedBug::RoomForOnline, a_cpu_may_come_online_after_the_set_up::<Aarch64>);
 }
 
 fn no_flush_waits_for_an_offline_cpu<I: Isa>() {
