@@ -1,5 +1,5 @@
-/* Sessions and groups, nice values, barriers on other CPUs, real-time threads beside others, an address space without mappings, /dev/full, times without
-   a place to go. Prints a line for each group: results, and errors as negative numbers. */
+/* Sessions and groups, nice values, barriers on other CPUs, real-time threads beside others, an address space without mappings, memory that a child of
+   vfork has used, /dev/full, times without a place to go. Prints a line for each group: results, and errors as negative numbers. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -15,6 +15,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#ifndef SYS_process_mrelease
+#define SYS_process_mrelease 448
+#endif
 #define STRANGER 1000
 #define CPUS_MAX 64
 
@@ -382,6 +385,23 @@ static void times(void)
     printf("\n");
 }
 
+/* The child of vfork used its parent's memory, and has ended. */
+static void release_of_shared_memory(void)
+{
+    volatile long kept = 42;
+    pid_t child = vfork();
+
+    if (child == 0)
+        _exit(0);
+    int descriptor = syscall(SYS_pidfd_open, child, 0);
+    printf("process_mrelease:");
+    say("of a zombie", told(syscall(SYS_process_mrelease, descriptor, 0)));
+    say("the parent has", kept);
+    say("status", status_of(child));
+    printf("\n");
+    close(descriptor);
+}
+
 static void in_child(void (*group)(void))
 {
     pid_t child = forked();
@@ -409,6 +429,7 @@ int main(int argc, char **argv)
     in_child(starving);
     in_child(without_mappings);
     in_child(directories);
+    in_child(release_of_shared_memory);
     in_child(full);
     in_child(times);
     return 0;

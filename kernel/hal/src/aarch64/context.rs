@@ -135,6 +135,13 @@ impl UserContext {
         unsafe { load_floating(&raw const self.floating) };
     }
 
+    /// Loads the floating-point registers, and keeps the thread pointer, which `sigreturn` does not
+    /// restore.
+    pub fn load_keeping_thread_pointer(&mut self) {
+        self.thread_pointer = TPIDR_EL0.get();
+        self.load();
+    }
+
     /// Saves the floating-point registers and the thread pointer of this CPU.
     pub fn save(&mut self) {
         self.thread_pointer = TPIDR_EL0.get();

@@ -126,6 +126,8 @@ pub(super) fn drop_identity() {
     struct Empty(#[expect(dead_code, reason = "walked by hardware only")] [u64; 512]);
     static EMPTY: Empty = Empty([0; 512]);
     TTBR0_EL1.set(physical(&raw const EMPTY as u64));
+    // Before the flush, or a walk with the old root could fill the TLB after it.
+    barrier::isb(barrier::SY);
     flush_all();
 }
 

@@ -179,7 +179,7 @@ fn clone_checked(thread: &mut Thread, request: &CloneRequest, number: Option<Tas
         (created.files, created.fs) = (Arc::downgrade(&files), Arc::downgrade(&fs));
     }
     let child_tid = |flag| if has(request, flag) { request.child_tid } else { VirtAddr::ZERO };
-    let child = Box::new(Thread {
+    let mut child = Box::new(Thread {
         id,
         first_id: id,
         process,
@@ -209,6 +209,10 @@ fn clone_checked(thread: &mut Thread, request: &CloneRequest, number: Option<Tas
         noted: Usage::default(),
     });
     let mut scheduler = self::scheduler();
+    // Another thread may have set it since the child has a number.
+    if let Some(entry) = scheduler.threads.get(&id) {
+        child.scheduling = entry.scheduling;
+    }
     scheduler.make_ready(child);
     if has(request, linux::CLONE_VFORK) {
         let at_deadline = u64::from(id.0);

@@ -51,7 +51,10 @@ pub(super) fn process_mrelease(thread: &mut Thread, a: Arguments) -> SyscallResu
     {
         let scheduler = scheduler();
         let process = scheduler.process_of(handle).ok_or(Errno::ESRCH)?;
-        if process.group_exit.is_none() && !process.pending.contains(SIGKILL) {
+        // All that use the space must end (`task_will_free_mem`).
+        let uses = |other: &Process| core::ptr::eq(other.space.as_ptr(), process.space.as_ptr());
+        let lives = |other: &Process| other.group_exit.is_none() && !other.pending.contains(SIGKILL);
+        if scheduler.processes.values().any(|other| uses(other) && lives(other)) {
             return Err(Errno::EINVAL.into());
         }
     }

@@ -16,7 +16,7 @@ use crate::timers::ProcessTimers;
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::ToString;
-use alloc::sync::Arc;
+use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use linux_raw_sys::general as linux;
 use pagewright_types::VirtAddr;
@@ -222,6 +222,8 @@ impl Scheduler {
         let process = self.process(id);
         let (parent, signal, user) = (process.parent, process.exit_signal, process.credentials.user.real);
         process.exit_status = Some(end);
+        // Another process may live on in it, after `vfork` (`exit_mm`).
+        process.space = Weak::new();
         process.timers = ProcessTimers::new();
         process.job = JobState::default();
         let has_stopped = self.has_stopped();

@@ -89,7 +89,7 @@ pub(crate) fn pop_frame(thread: &mut Thread) -> Result<(), Errno> {
         let floating = &mut thread.context.floating;
         (floating.status, floating.control) = (words & 0xffff_ffff, words >> 32);
         floating.registers.copy_from_slice(&bytes[RECORDS + 16..RECORDS + 528]);
-        thread.context.load();
+        thread.context.load_keeping_thread_pointer();
     }
     let r = &mut thread.context.registers;
     for (index, value) in r.x.iter_mut().enumerate() {
