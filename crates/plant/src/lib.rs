@@ -69,6 +69,7 @@ pagewright_types::named_table! {
         SplitsForNothing = "splits-for-nothing", "A call that is refused at its first mapping has reserved splits, and may fail for them.";
         DetachedCountsAsUser = "detached-counts-as-user", "A lazily freed page of several mappings is kept, because those that are cleared count as other users.";
         UndoesOtherPages = "undoes-other-pages", "A failed fallocate frees what earlier calls have allocated past the end of the file.";
+        AutoChangesItsMind = "auto-changes-its-mind", "A space that has shared tables and is just below the limit copies them at the next fork.";
         PinnedEndsRun = "pinned-ends-run", "Fork copies no huge page behind a pinned one of the same table.";
         StoppedForkKeepsDeposits = "stopped-fork-keeps-deposits", "A copy of huge leaves that stops at a pinned one keeps the deposits of the rest.";
         HugeZeroFlushLate = "huge-zero-flush-late", "A store maps a huge page before other CPUs have lost that of zeroes.";

@@ -6,12 +6,15 @@
 //!
 //! With `auto`, a fork of a small space copies everything, unless its program has asked. Both
 //! processes store to their stacks and data at once, so nearly all of its few tables would be
-//! broken, with entries of the program's text that a copy leaves out.
+//! broken, with entries of the program's text that a copy leaves out. A space that has shared
+//! tables goes on until it is half as large: a fork that copies them has to take them back first,
+//! so a space at the limit would pay for both ways in turn.
 
 use crate::error::MmError;
 use crate::mm::Mm;
 use crate::settings::MmSetting;
 use crate::space::{AddressMap, HeldMap, Space};
+use pagewright_plant::plant;
 use pagewright_sync::Platform;
 use pagewright_tlb::Gather;
 use pagewright_tlb::frames::RssKind;
@@ -100,7 +103,8 @@ fn is_small<P: Platform>(space: &Space<P>) -> bool {
     let (pages, huge) = (rss.of(RssKind::Anon) + rss.swapped(), table.deposits());
     // Leaves of the huge page of zeroes have deposits and no pages.
     let entries = pages.saturating_sub(huge * (Level::ENTRIES as u64 - 1));
-    entries < SMALL_ENTRIES && table.bytes() < (SMALL_TABLES + huge) * PAGE_SIZE
+    let part = plant!(AutoChangesItsMind; 1, if table.has_shared() { 2 } else { 1 });
+    entries < SMALL_ENTRIES / part && table.bytes() < (SMALL_TABLES / part + huge) * PAGE_SIZE
 }
 
 /// Whether fork may share the page tables of every mapping under `range`.

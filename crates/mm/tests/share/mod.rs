@@ -341,6 +341,10 @@ fn a_fork_of_a_small_space_copies_tables_if_the_setting_is_auto<I: Isa>() {
     process.advise(base, 100, Advice::PageOut);
     assert_eq!(process.space.rss().swapped(), 100);
     assert_eq!(shared(&process), 1, "220 pages, and 100 in swap");
+    process.unmap(at(base, 158), 160);
+    assert_eq!(shared(&process), 1, "160 pages, and tables that were shared");
+    process.unmap(at(base, 157), 1);
+    assert_eq!(shared(&process), 0, "159 pages");
     process.unmap(at(base, 0), PAGES);
     assert_eq!(shared(&process), 0, "no tables at all");
     let (world, sparse) = TestProcess::<I>::judged(1);
@@ -353,6 +357,16 @@ fn a_fork_of_a_small_space_copies_tables_if_the_setting_is_auto<I: Isa>() {
     assert_eq!(world.count(Counter::PwTableShared), 1, "14 pages in 16 tables");
     TestProcess::end_all_at_rest(&[&sparse]);
     TestProcess::end_all_at_rest(&[&process]);
+}
+
+#[cfg(feature = "planted")]
+#[test]
+fn a_space_at_the_limit_that_changes_its_mind_is_found() {
+    use pagewright_arch::{Aarch64, X86_64};
+    use pagewright_plant::{PlantedBug, assert_found_by};
+    let bug = PlantedBug::AutoChangesItsMind;
+    assert_found_by(bug, a_fork_of_a_small_space_copies_tables_if_the_setting_is_auto::<X86_64>);
+    assert_found_by(bug, a_fork_of_a_small_space_copies_tables_if_the_setting_is_auto::<Aarch64>);
 }
 
 fn a_table_of_memory_that_a_child_does_not_get_is_not_shared<I: Isa>() {
