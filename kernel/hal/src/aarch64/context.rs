@@ -135,8 +135,9 @@ impl UserContext {
         unsafe { load_floating(&raw const self.floating) };
     }
 
-    /// Loads the floating-point registers, and keeps the thread pointer, which `sigreturn` does not
-    /// restore.
+    /// Loads the floating-point registers, and keeps the thread pointer.
+    ///
+    /// Linux: `rt_sigreturn` does not restore it.
     pub fn load_keeping_thread_pointer(&mut self) {
         self.thread_pointer = TPIDR_EL0.get();
         self.load();

@@ -146,6 +146,14 @@ fn new_number(thread: &Thread, number: Option<TaskId>) -> Result<Arc<TaskId>, Er
     Ok(Arc::new(scheduler.choose_id(number)?))
 }
 
+/// Makes a new thread ready, as other threads may have scheduled it since it has a number.
+fn start(scheduler: &mut Scheduler, mut child: Box<Thread>) {
+    if let Some(entry) = scheduler.threads.get(&child.id) {
+        child.scheduling = entry.scheduling;
+    }
+    scheduler.make_ready(child);
+}
+
 /// Makes a thread or a process, with this number if the caller chose one.
 fn clone_checked(thread: &mut Thread, request: &CloneRequest, number: Option<TaskId>) -> SyscallResult {
     thread.context.save();
@@ -179,7 +187,7 @@ fn clone_checked(thread: &mut Thread, request: &CloneRequest, number: Option<Tas
         (created.files, created.fs) = (Arc::downgrade(&files), Arc::downgrade(&fs));
     }
     let child_tid = |flag| if has(request, flag) { request.child_tid } else { VirtAddr::ZERO };
-    let mut child = Box::new(Thread {
+    let child = Box::new(Thread {
         id,
         first_id: id,
         process,
@@ -209,11 +217,7 @@ fn clone_checked(thread: &mut Thread, request: &CloneRequest, number: Option<Tas
         noted: Usage::default(),
     });
     let mut scheduler = self::scheduler();
-    // Another thread may have set it since the child has a number.
-    if let Some(entry) = scheduler.threads.get(&id) {
-        child.scheduling = entry.scheduling;
-    }
-    scheduler.make_ready(child);
+    start(&mut scheduler, child);
     if has(request, linux::CLONE_VFORK) {
         let at_deadline = u64::from(id.0);
         return Err(CallStop::Sleep { scheduler, wait: WaitReason::Vfork(id), deadline: None, at_deadline });
