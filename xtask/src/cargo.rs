@@ -7,6 +7,7 @@
 use crate::error::Error;
 use serde::Deserialize;
 use std::ffi::OsStr;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -100,6 +101,13 @@ impl Workspace {
         let mut metadata = command();
         metadata.args(["metadata", "--format-version", "1", "--no-deps"]).current_dir(folder);
         Ok(serde_json::from_slice(&output(&mut metadata)?)?)
+    }
+
+    /// The folder to which programs for the machines are compiled, which this makes.
+    pub(crate) fn programs(&self) -> Result<PathBuf, Error> {
+        let folder = self.target_directory.join("programs");
+        fs::create_dir_all(&folder).map_err(Error::file(&folder))?;
+        Ok(folder)
     }
 
     /// `path` relative to the root, for output.

@@ -27,8 +27,7 @@ pub(crate) fn run(names: &[&str]) -> Result<(), Error> {
     }
     let workspace = Workspace::load()?;
     let pagewright = pagewright(&workspace)?;
-    let folder = workspace.target_directory.join("programs");
-    fs::create_dir_all(&folder).map_err(Error::file(&folder))?;
+    let folder = workspace.programs()?;
     let mut failed = 0;
     for machine in &MACHINES {
         let linux = Linux::fetch(&workspace, machine.isa, None, "6.1")?;

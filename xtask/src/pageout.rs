@@ -119,8 +119,7 @@ struct Bench {
 
 impl Bench {
     fn new(workspace: &Workspace, machine: &Machine) -> Result<Self, Error> {
-        let folder = workspace.target_directory.join("programs");
-        fs::create_dir_all(&folder).map_err(Error::file(&folder))?;
+        let folder = workspace.programs()?;
         let root = &workspace.workspace_root;
         let plugin = folder.join("flushes.so");
         let mut compile = Command::new("gcc");

@@ -197,8 +197,7 @@ impl Bench {
     fn new(machines: &[&Machine], cases: &'static [Case]) -> Result<Self, Error> {
         let workspace = Workspace::load()?;
         let pagewright = pagewright(&workspace)?;
-        let folder = workspace.target_directory.join("programs");
-        fs::create_dir_all(&folder).map_err(Error::file(&folder))?;
+        let folder = workspace.programs()?;
         let mut programs = HashMap::new();
         for machine in machines {
             for case in cases {

@@ -129,8 +129,7 @@ impl Bench {
     fn new() -> Result<Self, Error> {
         let workspace = Workspace::load()?;
         let pagewright = pagewright(&workspace)?;
-        let folder = workspace.target_directory.join("programs");
-        fs::create_dir_all(&folder).map_err(Error::file(&folder))?;
+        let folder = workspace.programs()?;
         Ok(Self { workspace, pagewright, folder })
     }
 

@@ -221,8 +221,7 @@ impl Bench {
             return Err(Error::NoPackage(missing.to_owned()));
         }
         let workspace = Workspace::load()?;
-        let folder = workspace.target_directory.join("programs");
-        fs::create_dir_all(&folder).map_err(Error::file(&folder))?;
+        let folder = workspace.programs()?;
         let plugin = folder.join("instructions.so");
         let mut compile = Command::new("gcc");
         compile.args(["-O2", "-shared", "-fPIC", "-o"]).arg(&plugin);

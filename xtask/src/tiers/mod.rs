@@ -120,8 +120,7 @@ struct Bench {
 impl Bench {
     fn new() -> Result<Self, Error> {
         let workspace = Workspace::load()?;
-        let folder = workspace.target_directory.join("programs");
-        fs::create_dir_all(&folder).map_err(Error::file(&folder))?;
+        let folder = workspace.programs()?;
         let pagewright = pagewright(&workspace)?;
         Ok(Self { workspace, pagewright, folder })
     }
