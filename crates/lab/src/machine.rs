@@ -7,7 +7,7 @@
 //! The memory manager runs inside [`Lab::on`], which is one atomic operation of the machine's fast
 //! mode.
 
-use pagewright_arch::Isa;
+use pagewright_arch::{Effects, Invalidate, InvalidateScope, InvalidateTarget, Isa};
 use pagewright_mm::swap::{SwapBacking, SwapOps};
 use pagewright_mm::{FaultError, Mm, MmError, MmSettings, MmSetupError, Space};
 use pagewright_sim::{ConfigError, Cost, MachineConfig, ProfileError, Sim};
@@ -123,6 +123,17 @@ impl<I: Isa> Lab<I> {
     /// Call its methods inside [`Lab::on`].
     pub fn mm(&self) -> &Mm<Sim<I>> {
         &self.mm
+    }
+
+    /// Evicts all translations from the TLB of a CPU.
+    ///
+    /// On a real machine other programs would; the memory of a test fits into the TLB.
+    pub fn evict_translations(&self, cpu: CpuId) {
+        let all = Invalidate { scope: InvalidateScope::Local, target: InvalidateTarget::AllTags };
+        self.on(cpu, |mm| {
+            mm.tlb().fx().invalidate(all);
+            mm.tlb().fx().complete();
+        });
     }
 
     /// Runs one operation of the memory manager on a CPU.

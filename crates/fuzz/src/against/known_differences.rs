@@ -142,12 +142,16 @@ impl History {
         self.residence_may_differ() || self.fault_around_differs || self.borders_differ
     }
 
-    /// Whether a call may fault on one side only.
+    /// Whether an operation may fault on one side only.
     ///
-    /// It may if there is other than private anonymous memory: fault-around depends on VMA borders,
-    /// and for stores to shared memory see [`KnownDifference::DirtyAtOnce`].
-    pub(super) fn faults_of_calls_may_differ(self) -> bool {
-        self.residence_may_differ() || self.mapped_shared
+    /// A call may if there is other than private anonymous memory: fault-around depends on VMA
+    /// borders, and for stores to shared memory see [`KnownDifference::DirtyAtOnce`].
+    pub(super) fn faults_may_differ(self, operation: &Operation) -> bool {
+        match operation {
+            Operation::Fork | Operation::Exit { .. } => true,
+            Operation::Access { .. } => self.residence_may_differ(),
+            _ => self.residence_may_differ() || self.mapped_shared,
+        }
     }
 
     /// The figures of memory usage that can be compared.

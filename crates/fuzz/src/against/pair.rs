@@ -259,7 +259,10 @@ impl Pair {
     /// Runs an operation on both sides; returns the observation, or the difference.
     fn compare_one(&mut self, operation: Operation) -> Result<Result<Observation, LinuxDifference>, AgainstError> {
         let process = self.processes.running();
-        let before = self.minor_faults(process, &operation)?;
+        let before = match self.can_compare_faults(process, &operation) {
+            true => Some(self.minor_faults(process)?),
+            false => None,
+        };
         let results = self.run_on_both(operation)?;
         self.counts.count(&operation, &results.linux);
         let splices = matches!(operation, Operation::Syscall(Syscall::Vmsplice { .. }));
@@ -273,7 +276,10 @@ impl Pair {
             return Ok(Err(LinuxDifference::Result { operation, process, linux, ours }));
         }
         self.history.record(&operation, &results.linux);
-        if let (Some(before), Some(after)) = (before, self.minor_faults(process, &operation)?) {
+        if let Some(before) = before
+            && !self.history.faults_may_differ(&operation)
+        {
+            let after = self.minor_faults(process)?;
             let [linux, ours] = [0, 1].map(|side| Observation::Faults(after[side] - before[side]));
             if linux != ours {
                 return Ok(Err(LinuxDifference::Result { operation, process, linux, ours }));
@@ -283,16 +289,18 @@ impl Pair {
         Ok(Ok(results.linux))
     }
 
-    /// The minor faults of both sides so far, if those of an operation can be compared.
-    fn minor_faults(&mut self, process: usize, operation: &Operation) -> Result<Option<[u64; 2]>, AgainstError> {
-        let can_compare = match operation {
-            Operation::Fork | Operation::Exit { .. } => false,
-            Operation::Access { va, .. } => {
-                !self.history.residence_may_differ() && self.ours.is_private_memory(process, *va)
+    /// Whether the minor faults of an operation can be compared.
+    fn can_compare_faults(&mut self, process: usize, operation: &Operation) -> bool {
+        !self.history.faults_may_differ(operation)
+            && match operation {
+                Operation::Access { va, .. } => self.ours.is_private_memory(process, *va),
+                _ => true,
             }
-            _ => !self.history.faults_of_calls_may_differ(),
-        };
-        Ok(if can_compare { Some([self.linux.minor_faults(process)?, self.ours.minor_faults()]) } else { None })
+    }
+
+    /// The minor faults of both sides so far.
+    fn minor_faults(&self, process: usize) -> Result<[u64; 2], AgainstError> {
+        Ok([self.linux.minor_faults(process)?, self.ours.minor_faults()])
     }
 
     /// Makes forks of our side copy page tables, as Linux's do, in the programs that follow.

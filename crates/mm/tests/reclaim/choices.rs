@@ -4,7 +4,7 @@
 //! cause of a choice is tried alone, beside the same memory without it.
 
 use super::interrupted::{InterruptedSwap, Transfer};
-use super::{FRAMES, NODE, TWICE, fill, flush_local_tlb, machine};
+use super::{FRAMES, NODE, TWICE, fill, machine};
 use pagewright_arch::{Isa, on_both};
 use pagewright_lab::harness::{
     ANON, CPU, FileHandle, GupCall, MemorySwap, OTHER, TestProcess, TestWorld, at, one_node_machine,
@@ -479,7 +479,7 @@ fn an_active_anonymous_page_is_not_kept_for_being_code<I: Isa>() {
     // The first pass activates them, and later ones shrink the active list.
     for _ in 0..8 {
         scene.reclaim(1);
-        flush_local_tlb(&scene.world);
+        scene.world.lab.evict_translations(CPU);
         (0..PAGES).for_each(|page| assert_eq!(scene.process.read(CPU, at(base, page)), page));
     }
     let [scanned, deactivated] = [Counter::PgRefill, Counter::PgDeactivate].map(|of| scene.world.count(of));

@@ -16,7 +16,7 @@ mod unevictable;
 mod zram;
 
 use pagewright_arch::on_both;
-use pagewright_arch::{Effects, Invalidate, InvalidateScope, InvalidateTarget, Isa, LeafFlags};
+use pagewright_arch::{Isa, LeafFlags};
 use pagewright_lab::harness::files::{DiskFile, TestDisk};
 use pagewright_lab::harness::{CPU, GupCall, OTHER, TestProcess, TestWorld, at, recount};
 use pagewright_mm::counters::Gauge;
@@ -43,17 +43,6 @@ fn check<I: Isa>(process: &TestProcess<I>, base: VirtAddr, pages: u64, salt: u64
     for page in 0..pages {
         assert_eq!(process.read(CPU, at(base, page)), page + salt, "page {page}");
     }
-}
-
-/// Flushes the TLB of a CPU, so that its next accesses set accessed bits again.
-///
-/// On a real machine other programs would evict the entries; this memory fits into the TLB.
-fn flush_local_tlb<I: Isa>(world: &TestWorld<I>) {
-    let all = Invalidate { scope: InvalidateScope::Local, target: InvalidateTarget::AllTags };
-    world.on(CPU, |mm| {
-        mm.tlb().fx().invalidate(all);
-        mm.tlb().fx().complete();
-    });
 }
 
 fn machine<I: Isa>(cpus: u16) -> Rc<TestWorld<I>> {
@@ -165,7 +154,7 @@ fn hot_pages_survive_a_stream_of_cold_pages<I: Isa>() {
         background(&world, OTHER);
         if page % BETWEEN == BETWEEN - 1 {
             let before = world.count(Counter::PswpIn);
-            flush_local_tlb(&world);
+            world.lab.evict_translations(CPU);
             check(&process, hot, HOT, 1);
             // The first reads activate the pages.
             if page > 3 * FRAMES {
@@ -368,7 +357,7 @@ fn a_page_that_a_device_refuses_stays_inactive<I: Isa>() {
     world.on(CPU, |mm| mm.reclaim(NODE, 4));
     assert_eq!((device.used(), world.count(Counter::PgActivate)), (0, activated));
     // A use after a scan that found none is the first one again.
-    flush_local_tlb(&world);
+    world.lab.evict_translations(CPU);
     (0..4).for_each(|page| assert_eq!(process.read(CPU, at(base, page)), page + 3));
     world.on(CPU, |mm| mm.reclaim(NODE, 4));
     assert_eq!((device.used(), world.count(Counter::PgActivate)), (0, activated));
@@ -447,7 +436,7 @@ fn a_refault_within_the_workingset_is_activated<I: Isa>() {
         let page = step % ROUND;
         process.write(CPU, at(round, page), page + 2);
         if step < 3 * ROUND && step % 100 == 0 {
-            flush_local_tlb(&world);
+            world.lab.evict_translations(CPU);
             check(&process, hot, HOT, 1);
         }
     }
@@ -486,7 +475,7 @@ fn swappiness_divides_files_and_anonymous_memory<I: Isa>() {
         for page in 0..TWICE {
             assert_eq!(process.read(CPU, at(base, page)), page + 7);
             if page % 16 == 15 {
-                flush_local_tlb(&world);
+                world.lab.evict_translations(CPU);
                 (page.saturating_sub(HOT)..page).for_each(|again| _ = process.read(CPU, at(base, again)));
             }
             background(&world, OTHER);

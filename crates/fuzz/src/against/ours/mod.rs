@@ -8,7 +8,7 @@ use super::AgainstError;
 use super::initial_state::{CODE, DATA, DATA_BYTES, END, HostSettings, LIMITS, data_pages};
 use super::observation::{AccessSignal, Observation};
 use crate::random::{FILE_PAGES, HEAP, Operation, Syscall};
-use pagewright_arch::{Effects, Invalidate, InvalidateScope, InvalidateTarget, X86_64};
+use pagewright_arch::X86_64;
 use pagewright_lab::Lab;
 use pagewright_mm::counters::Gauge;
 use pagewright_mm::file::{FileObject, MemfdFlags};
@@ -139,17 +139,6 @@ impl Ours {
         self.lab.on(CPU, |mm| mm.faults_of_this_cpu()).minor
     }
 
-    /// Evicts all translations, as other programs would.
-    ///
-    /// A right that `mprotect` adds needs no flush, so an access through the TLB may fault for it.
-    fn evict_translations(&self) {
-        let all = Invalidate { scope: InvalidateScope::Local, target: InvalidateTarget::AllTags };
-        self.lab.on(CPU, |mm| {
-            mm.tlb().fx().invalidate(all);
-            mm.tlb().fx().complete();
-        });
-    }
-
     /// Whether private anonymous memory is mapped at `va`.
     pub(super) fn is_private_memory(&mut self, process: usize, va: VirtAddr) -> bool {
         let maps = self.call(process, &Operation::Syscall(Syscall::ShowMaps), 0, &[]);
@@ -256,7 +245,8 @@ impl Ours {
                 let other = other.map(|other| self.space(live[other % live.len()]));
                 let called = self.lab.on(CPU, |mm| self.memory_call(mm, self.space(process), other, operation, value));
                 if adds_rights(operation) {
-                    self.evict_translations();
+                    // This needs no flush, so an access through the TLB could fault for it.
+                    self.lab.evict_translations(CPU);
                 }
                 called
             }
