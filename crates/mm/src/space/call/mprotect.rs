@@ -52,10 +52,7 @@ impl<P: Platform> Mm<P> {
         let mut map = space.map().write();
         let range = whole_stack(&map, range, protection)?;
         let (part, result) = self.permitted(&mut map, range, rights);
-        let reserved = match plant!(SplitsForNothing; false, part.is_empty()) {
-            true => Ok(()),
-            false => self.reserve_splits(&mut map, part, |vma| vma.rights() != rights),
-        };
+        let reserved = self.reserve_splits(&mut map, part, |vma| vma.rights() != rights);
         if reserved.is_err() || part.is_empty() {
             self.settle_charge(&mut map);
             return reserved.and(result);

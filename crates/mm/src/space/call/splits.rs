@@ -7,6 +7,7 @@ use crate::error::MmError;
 use crate::mm::Mm;
 use crate::settings::MmSetting;
 use crate::space::{HeldMap, Vma};
+use pagewright_plant::plant;
 use pagewright_sync::Platform;
 use pagewright_types::{PageRange, VirtAddr};
 
@@ -14,7 +15,7 @@ impl<P: Platform> Mm<P> {
     /// Makes the two splits at the ends of `range` infallible, and breaks its shared tables.
     ///
     /// `changes` returns whether the caller will change a mapping; others are not split, and keep
-    /// huge leaves that an end cuts.
+    /// huge leaves that an end cuts. An empty range cuts nothing.
     ///
     /// # Errors
     /// [`MmError::TooManyMappings`], or the memory for splits.
@@ -24,6 +25,9 @@ impl<P: Platform> Mm<P> {
         range: PageRange,
         changes: impl Fn(&Vma<P>) -> bool,
     ) -> Result<(), MmError> {
+        if plant!(SplitsForNothing; false, range.is_empty()) {
+            return Ok(());
+        }
         let limit = self.settings.get(MmSetting::MaxMapCount);
         let cut = |at: VirtAddr| map.find(at).is_some_and(|(start, vma)| start != at.page_index() && changes(vma));
         let ends = [range.start(), range.end()].map(|at| cut(at).then_some(at));

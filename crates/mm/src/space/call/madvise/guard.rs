@@ -20,7 +20,7 @@ use crate::space::entries::zap::Zap;
 use crate::space::{Space, Vma};
 use pagewright_arch::{SoftEntry, SoftKind};
 use pagewright_sync::Platform;
-use pagewright_table::{EntryView, LockedTable, OwnTables};
+use pagewright_table::{EntryView, OwnTables};
 use pagewright_tlb::Gather;
 use pagewright_types::{Level, PageRange, Rights};
 
@@ -109,9 +109,11 @@ impl<P: Platform> Mm<P> {
         part: PageRange,
         gather: &mut Gather<'_, P>,
     ) {
-        // A huge leaf has no guard, and stays whole.
-        let small = |table: &LockedTable<'_, P>| table.level() == Level::PTE;
-        for (table, under) in tables.own_part(part).filter(|(table, _)| small(table)) {
+        for (table, under) in tables.own_part(part) {
+            // A huge leaf has no guard, and stays whole.
+            if table.level() > Level::PTE {
+                continue;
+            }
             // Another call may have cleared the entry for its guard, and not flushed yet.
             gather.meet(table.table());
             let mut run = table.run(vma.mlocked());
